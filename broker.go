@@ -1,0 +1,39 @@
+package txmq
+
+import "log/slog"
+
+// Secret is a string that prints as "[secret]" whatever the verb, also inside
+// a struct, in JSON and in slog.
+type Secret string
+
+const redacted = "[secret]"
+
+// String hides the value.
+func (s Secret) String() string {
+	if s == "" {
+		return ""
+	}
+	return redacted
+}
+
+// GoString hides the value from %#v.
+func (s Secret) GoString() string { return `"` + s.String() + `"` }
+
+// MarshalText hides the value from JSON, YAML and the like.
+func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// LogValue hides the value from slog.
+func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
+
+// Broker says how to reach RocketMQ. Each component makes connections of its
+// own from it, so one value serves any number of them.
+type Broker struct {
+	// NameServers are "ip:port" each. Required. The client resolves no host
+	// names of its own.
+	NameServers []string
+
+	// AccessKey and SecretKey sign requests where the broker has ACL on.
+	// Both or neither.
+	AccessKey string
+	SecretKey Secret
+}

@@ -1,0 +1,69 @@
+package txguard
+
+import "gorm.io/gorm"
+
+const (
+	checkName = "txmq:guard_check"
+	noteName  = "txmq:guard_note"
+)
+
+// Register adds two callbacks to each of db's processors. They do nothing
+// outside a guarded transaction; inside, they see the statements that
+// Session{PrepareStmt: true} runs around the guard, and errors that come in the
+// middle of a result. Calling it again on the same db changes nothing.
+func Register(db *gorm.DB) error {
+	cb := db.Callback()
+	if cb.Raw().Get(noteName) != nil {
+		return nil
+	}
+	before := []func(string, func(*gorm.DB)) error{
+		cb.Raw().Before("*").Register, cb.Row().Before("*").Register,
+	}
+	after := []func(string, func(*gorm.DB)) error{
+		cb.Create().After("*").Register, cb.Query().After("*").Register,
+		cb.Update().After("*").Register, cb.Delete().After("*").Register,
+		cb.Row().After("*").Register, cb.Raw().After("*").Register,
+	}
+	for _, register := range before {
+		if err := register(checkName, check); err != nil {
+			return err
+		}
+	}
+	for _, register := range after {
+		if err := register(noteName, note); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func check(db *gorm.DB) {
+	if p := of(db); p != nil {
+		if err := p.Check(db.Statement.SQL.String()); err != nil {
+			_ = db.AddError(err)
+		}
+	}
+}
+
+func note(db *gorm.DB) {
+	p := of(db)
+	if p == nil || db.Error == nil {
+		return
+	}
+	p.Note(db.Error)
+	if err := p.Err(); err != nil {
+		db.Error = err // say why, where a refusal showed as a context error
+	}
+}
+
+func of(db *gorm.DB) *Pool {
+	switch pool := db.Statement.ConnPool.(type) {
+	case *Pool:
+		return pool
+	case *gorm.PreparedStmtTX:
+		p, _ := pool.Tx.(*Pool)
+		return p
+	default:
+		return nil
+	}
+}

@@ -1,0 +1,192 @@
+package model
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"time"
+
+	"github.com/txmq/txmq"
+)
+
+// Decision says what a delivery has to do, by what its record says.
+type Decision uint8
+
+const (
+	// Run the handler: the record is this delivery's.
+	Run Decision = iota + 1
+	// Duplicate: SUCCESS stands already; acknowledge.
+	Duplicate
+	// Buried: DEAD stands already; acknowledge, only Retry revives it.
+	Buried
+	// InProgress: another worker holds it; later, never acknowledge.
+	InProgress
+)
+
+// Claimed is what Apply or Claim found, and for Run, what it holds.
+type Claimed struct {
+	Decision Decision
+
+	// Version holds the record: Succeed, Fail and Extend ask for it. For Apply
+	// it is the version seen before, 0 when there was no row.
+	Version int64
+	// Status seen before, empty when there was no row.
+	Seen Status
+	// RetryCnt counts the runs before this one.
+	RetryCnt int
+	// TookOver: the record was PROCESSING under a lease that was over.
+	TookOver bool
+	// Rest of the other worker's lease, for InProgress; 0 when it is not known.
+	Rest time.Duration
+}
+
+// tries bounds how often a claim looks again because the row moved under it.
+const tries = 5
+
+var errMoving = errors.New("the record keeps changing hands")
+
+const insertRecord = `INSERT INTO {prefix}msg_consume (event_id, consumer, status, retry_cnt, version, owner, lease_until,
+	next_retry_at, last_error, payload_hash, topic, broker_name, queue_id, queue_offset, msg_id, offset_msg_id,
+	body, properties, created_at, updated_at) VALUES `
+
+// place is where the message lies and what it holds, in the order of insertRecord.
+func (a Arrival) place() []any {
+	return []any{a.PayloadHash[:], a.At.Topic, a.At.BrokerName, a.At.QueueID, a.At.QueueOffset, a.At.MsgID, a.At.OffsetMsgID}
+}
+
+// Apply: (none), FAIL, PROCESSING with lease over -> SUCCESS, in the
+// transaction that the handler then works in; nobody sees it before the COMMIT.
+// It is the transaction's first statement. Another transaction that is open on
+// the same key is waited for at most wait, and then counts as InProgress: the
+// transaction has to be rolled back then, as after an error.
+//
+// A deadlock here (two first deliveries) is an error that Store.Deadlock tells.
+func (t *Tx) Apply(ctx context.Context, a Arrival, wait time.Duration) (Claimed, error) {
+	if err := a.check(); err != nil {
+		return Claimed{}, wrapOp("apply", a.EventID, err)
+	}
+	insert := func(ctx context.Context, c conn, prefix string) (bool, error) {
+		// Locks: the new row; a duplicate leaves a shared lock on the old one.
+		return t.s.d.insert(ctx, c, prefix+t.s.q(insertRecord+
+			"(?, ?, 'SUCCESS', 0, 1, '', NULL, NULL, '', ?, ?, ?, ?, ?, ?, ?, NULL, NULL, {now}, {now})"),
+			append([]any{a.EventID, a.Consumer}, a.place()...))
+	}
+	take := func(ctx context.Context, c conn, prefix string, r ConsumeRecord) (int64, error) {
+		// By primary key; locks the row until the COMMIT.
+		return t.s.changePrefixed(ctx, c, prefix, `UPDATE {prefix}msg_consume SET status = 'SUCCESS', version = version + 1,
+			retry_cnt = retry_cnt + 1, owner = '', lease_until = NULL, next_retry_at = NULL, updated_at = {now}
+			WHERE id = ? AND version = ? AND (status = 'FAIL' OR status = 'PROCESSING' AND lease_until <= {now})`,
+			r.ID, r.Version)
+	}
+	claimed, err := t.s.claim(ctx, t.conn(), a, wait, insert, take)
+	if claimed.Decision == Run {
+		claimed.Version-- // as seen before: what a rollback goes back to
+	}
+	return claimed, wrapOp("apply", a.EventID, err)
+}
+
+// Claim: (none), FAIL -> PROCESSING, and TakeOver: PROCESSING with lease over ->
+// PROCESSING, in a transaction of its own, so that people and jobs see who works
+// on it. The row is owner's until lease is over by the database's clock.
+// Version and RetryCnt rise with each change of hands.
+func (s *Store) Claim(ctx context.Context, a Arrival, owner string, lease, wait time.Duration) (Claimed, error) {
+	if err := errors.Join(a.check(), checkKeys([2]string{"owner", owner})); err != nil {
+		return Claimed{}, wrapOp("claim", a.EventID, err)
+	}
+	insert := func(ctx context.Context, c conn, prefix string) (bool, error) {
+		args := append([]any{a.EventID, a.Consumer, owner, micros(lease)}, a.place()...)
+		return s.d.insert(ctx, c, prefix+s.q(insertRecord+
+			"(?, ?, 'PROCESSING', 0, 1, ?, {now+?}, NULL, '', ?, ?, ?, ?, ?, ?, ?, NULL, NULL, {now}, {now})"), args)
+	}
+	take := func(ctx context.Context, c conn, prefix string, r ConsumeRecord) (int64, error) {
+		// By primary key. A lease that was renewed meanwhile is not taken.
+		return s.changePrefixed(ctx, c, prefix, `UPDATE {prefix}msg_consume SET status = 'PROCESSING', version = version + 1,
+			retry_cnt = retry_cnt + 1, owner = ?, lease_until = {now+?}, next_retry_at = NULL, updated_at = {now}
+			WHERE id = ? AND version = ? AND (status = 'FAIL' OR status = 'PROCESSING' AND lease_until <= {now})`,
+			owner, micros(lease), r.ID, r.Version)
+	}
+	// One connection for all of it: where the wait is a session's setting, it
+	// must not leak into another.
+	c, err := s.pool.Conn(ctx)
+	if err != nil {
+		return Claimed{}, wrapOp("claim", a.EventID, err)
+	}
+	defer func() { _ = c.Close() }()
+	claimed, err := s.claim(ctx, c, a, wait, insert, take)
+	return claimed, wrapOp("claim", a.EventID, err)
+}
+
+// claim inserts, or decides by the row that is there, or takes it by
+// compare-and-set.
+func (s *Store) claim(ctx context.Context, c conn, a Arrival, wait time.Duration,
+	insert func(context.Context, conn, string) (bool, error),
+	take func(context.Context, conn, string, ConsumeRecord) (int64, error),
+) (Claimed, error) {
+	for range tries {
+		var fresh bool
+		err := s.d.waiting(ctx, c, wait, func(prefix string) (err error) {
+			fresh, err = insert(ctx, c, prefix)
+			return err
+		})
+		switch {
+		case s.d.lockWait(err):
+			return Claimed{Decision: InProgress}, nil
+		case err != nil:
+			return Claimed{}, err
+		case fresh:
+			return Claimed{Decision: Run, Version: 1}, nil
+		}
+		r, err := s.find(ctx, c, a.EventID, a.Consumer)
+		if errors.Is(err, txmq.ErrNotFound) {
+			continue // rolled back or purged since
+		}
+		if err != nil {
+			return Claimed{}, err
+		}
+		if d, err := decide(r, a); d != Run || err != nil {
+			return Claimed{Decision: d, Rest: max(r.Rest, 0), Version: r.Version, Seen: r.Status, RetryCnt: r.RetryCnt}, err
+		}
+		var n int64
+		err = s.d.waiting(ctx, c, wait, func(prefix string) (err error) {
+			n, err = take(ctx, c, prefix, r)
+			return err
+		})
+		switch {
+		case s.d.lockWait(err):
+			return Claimed{Decision: InProgress}, nil
+		case err != nil:
+			return Claimed{}, err
+		case n == 1:
+			return Claimed{
+				Decision: Run, Version: r.Version + 1, Seen: r.Status,
+				RetryCnt: r.RetryCnt + 1, TookOver: r.Status == Processing,
+			}, nil
+		}
+	}
+	return Claimed{}, errMoving
+}
+
+// decide reads a record as a delivery by the broker does: FAIL is always due.
+func decide(r ConsumeRecord, a Arrival) (Decision, error) {
+	switch {
+	case !bytes.Equal(r.PayloadHash, a.PayloadHash[:]):
+		return 0, txmq.ErrPayloadMismatch
+	case r.Status == Success:
+		return Duplicate, nil
+	case r.Status == Dead:
+		return Buried, nil
+	case r.Status == Processing && !r.LeaseOver():
+		return InProgress, nil
+	default:
+		return Run, nil
+	}
+}
+
+// changePrefixed is change for a statement that a dialect puts words before.
+func (s *Store) changePrefixed(ctx context.Context, c conn, prefix, template string, args ...any) (int64, error) {
+	res, err := c.ExecContext(ctx, prefix+s.q(template), args...)
+	if err != nil {
+		return 0, err
+	}
+	return res.RowsAffected()
+}

@@ -1,0 +1,77 @@
+package model
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"io/fs"
+	"net"
+	"time"
+
+	"github.com/pressly/goose/v3/database"
+	"gorm.io/gorm"
+)
+
+// conn is what a statement runs on: a *sql.DB, a *sql.Conn or a *sql.Tx.
+type conn interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+// dialect is all that differs between databases. The statements themselves are
+// shared; these fields fill their {words}.
+type dialect struct {
+	name       string // as in migrations/<name>
+	goose      database.Dialect
+	migrations fs.FS
+
+	now        string // the database's clock, UTC
+	nowPlus    string // the same plus ? microseconds
+	rest       string // microseconds until lease_until, NULL without one
+	age        string // microseconds since updated_at
+	lock       string // ends a locking read that waits
+	lockNowait string // ends a locking read that doesn't
+	skipLocked string // ends a locking read that passes by locked rows
+	isolation  sql.IsolationLevel
+	savepoints bool // see txguard.Rules
+
+	// insert runs an INSERT and says whether it inserted; a duplicate key is no
+	// error, and leaves the transaction usable.
+	insert func(ctx context.Context, c conn, query string, args []any) (bool, error)
+	// waiting runs do so that its statements wait for row locks at most about
+	// wait, as far as the database has such a limit. do gets the prefix that
+	// its statement has to start with.
+	waiting func(ctx context.Context, c conn, wait time.Duration, do func(prefix string) error) error
+
+	duplicate   func(error) bool // unique key violated
+	deadlock    func(error) bool // the server rolled the transaction back to end a deadlock
+	lockWait    func(error) bool // a lock was not to be had in time, or at once
+	missing     func(error) bool // no such table
+	breaks      func(error) bool // see txguard.Rules
+	tableExists string           // a query with the table's name as argument
+
+	// probe refuses a server that is not supported, and reads what the dialect
+	// has to know of it.
+	probe func(ctx context.Context, c conn, d *dialect) error
+	// migrateLock keeps two migrations apart, on a connection of its own.
+	migrateLock func(ctx context.Context, c *sql.Conn, name string) (unlock func(), err error)
+}
+
+// lost tells an error of the connection or of a context from an answer of the
+// server: whether the statement happened is not known.
+func lost(err error) bool {
+	var op net.Error
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.As(err, &op)
+}
+
+func dialectOf(db *gorm.DB) (dialect, bool) {
+	switch db.Name() {
+	case "mysql":
+		return mysqlDialect(), true
+	case "sqlite":
+		return sqliteDialect(), true
+	default:
+		return dialect{}, false
+	}
+}

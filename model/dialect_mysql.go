@@ -1,0 +1,192 @@
+package model
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/pressly/goose/v3/database"
+	"gorm.io/gorm"
+
+	"github.com/txmq/txmq"
+)
+
+//go:embed migrations/mysql/*.sql
+var mysqlMigrations embed.FS
+
+// Numbers of errors that decide something here.
+const (
+	erDupEntry      = 1062
+	erNoSuchTable   = 1146
+	erLockWait      = 1205 // MariaDB gives it for NOWAIT as well
+	erLockTableFull = 1206
+	erDeadlock      = 1213
+	erCheckRead     = 1020 // MariaDB: the row has changed since the snapshot
+	erShutdown      = 1053
+	erNoSavepoint   = 1305
+	erInterrupted   = 1317
+	erXARollback    = 1402
+	erXALockWait    = 1613
+	erXADeadlock    = 1614
+	erKilled        = 1927 // MariaDB: connection was killed
+	erTimeoutMaria  = 1969
+	erTimeoutMySQL  = 3024
+	erNowaitMySQL   = 3572
+)
+
+func mysqlDialect() dialect {
+	sub, err := fs.Sub(mysqlMigrations, "migrations/mysql")
+	if err != nil {
+		panic(err) // the folder is compiled in
+	}
+	return dialect{
+		name: "mysql", goose: database.DialectMySQL, migrations: sub,
+		now:         "UTC_TIMESTAMP(3)",
+		nowPlus:     "(UTC_TIMESTAMP(3) + INTERVAL ? MICROSECOND)",
+		rest:        "TIMESTAMPDIFF(MICROSECOND, {now}, lease_until)",
+		age:         "TIMESTAMPDIFF(MICROSECOND, updated_at, {now})",
+		lock:        "FOR UPDATE",
+		lockNowait:  "FOR UPDATE NOWAIT",
+		skipLocked:  "FOR UPDATE SKIP LOCKED",
+		isolation:   sql.LevelReadCommitted,
+		savepoints:  true,
+		insert:      mysqlInsert,
+		duplicate:   func(err error) bool { return mysqlNumber(err, erDupEntry) || errors.Is(err, gorm.ErrDuplicatedKey) },
+		deadlock:    func(err error) bool { return mysqlNumber(err, erDeadlock, erCheckRead) },
+		lockWait:    func(err error) bool { return mysqlNumber(err, erLockWait, erNowaitMySQL) },
+		missing:     func(err error) bool { return mysqlNumber(err, erNoSuchTable) },
+		breaks:      mysqlBreaks,
+		tableExists: "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = ?",
+		probe:       mysqlProbe,
+		migrateLock: mysqlMigrateLock,
+	}
+}
+
+func mysqlNumber(err error, numbers ...uint16) bool {
+	var e *mysql.MySQLError
+	if !errors.As(err, &e) {
+		return false
+	}
+	for _, n := range numbers {
+		if e.Number == n {
+			return true
+		}
+	}
+	return false
+}
+
+// mysqlInsert relies on the error, which tells the truth whatever the DSN's
+// clientFoundRows and the server are; affected rows of ON DUPLICATE KEY don't.
+func mysqlInsert(ctx context.Context, c conn, query string, args []any) (bool, error) {
+	_, err := c.ExecContext(ctx, query, args...)
+	if mysqlNumber(err, erDupEntry) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// mysqlBreaks: a lock wait undoes one statement only, but then half the work
+// could be committed, so it counts as broken.
+func mysqlBreaks(err error) bool {
+	if lost(err) || errors.Is(err, driver.ErrBadConn) || errors.Is(err, mysql.ErrInvalidConn) ||
+		errors.Is(err, sql.ErrConnDone) || errors.Is(err, sql.ErrTxDone) {
+		return true
+	}
+	return mysqlNumber(err, erLockWait, erLockTableFull, erDeadlock, erCheckRead, erShutdown, erNoSavepoint,
+		erInterrupted, erXARollback, erXALockWait, erXADeadlock, erKilled, erTimeoutMaria, erTimeoutMySQL)
+}
+
+// mysqlProbe checks the version and the DSN, and chooses how to bound a lock
+// wait: MariaDB has SET STATEMENT; MySQL can't set innodb_lock_wait_timeout by a
+// hint, so there it is set around the statement.
+func mysqlProbe(ctx context.Context, c conn, d *dialect) error {
+	var version string
+	var parsed any
+	var wait int
+	err := c.QueryRowContext(ctx, "SELECT VERSION(), UTC_TIMESTAMP(), @@SESSION.innodb_lock_wait_timeout").
+		Scan(&version, &parsed, &wait)
+	if err != nil {
+		return err
+	}
+	if _, ok := parsed.(time.Time); !ok {
+		return &txmq.SchemaError{
+			Problem: "the DSN lacks parseTime=true",
+			Hint:    "add parseTime=true to it, else every time is read as bytes",
+		}
+	}
+	if err := mysqlVersion(version); err != nil {
+		return err
+	}
+	if strings.Contains(version, "MariaDB") {
+		d.waiting = waitBySetStatement
+	} else {
+		d.waiting = waitBySession(wait)
+	}
+	return nil
+}
+
+func mysqlVersion(version string) error {
+	product, least := "MySQL", [2]int{8, 0}
+	if strings.Contains(version, "MariaDB") {
+		product, least = "MariaDB", [2]int{10, 6}
+		version = strings.TrimPrefix(version, "5.5.5-") // what old replication protocols put in front
+	}
+	parts := strings.SplitN(version, ".", 3)
+	var major, minor int
+	if len(parts) >= 2 {
+		major, _ = strconv.Atoi(parts[0])
+		minor, _ = strconv.Atoi(parts[1])
+	}
+	if major > least[0] || major == least[0] && minor >= least[1] {
+		return nil
+	}
+	return &txmq.SchemaError{
+		Problem: fmt.Sprintf("%s %q is not supported", product, version),
+		Hint:    "use MySQL 8.0, MariaDB 10.6 or newer",
+	}
+}
+
+func waitBySetStatement(_ context.Context, _ conn, wait time.Duration, do func(string) error) error {
+	return do(fmt.Sprintf("SET STATEMENT innodb_lock_wait_timeout=%d FOR ", wholeSeconds(wait)))
+}
+
+func waitBySession(restore int) func(context.Context, conn, time.Duration, func(string) error) error {
+	return func(ctx context.Context, c conn, wait time.Duration, do func(string) error) error {
+		set := func(ctx context.Context, seconds int) error {
+			_, err := c.ExecContext(ctx, "SET SESSION innodb_lock_wait_timeout="+strconv.Itoa(seconds))
+			return err
+		}
+		if err := set(ctx, wholeSeconds(wait)); err != nil {
+			return err
+		}
+		err := do("")
+		if lost(err) {
+			return err // the connection is gone, and its setting with it
+		}
+		return errors.Join(err, set(context.WithoutCancel(ctx), restore))
+	}
+}
+
+// wholeSeconds rounds up: the server counts in seconds, and 0 would not wait.
+func wholeSeconds(d time.Duration) int {
+	return max(1, int((d+time.Second-1)/time.Second))
+}
+
+func mysqlMigrateLock(ctx context.Context, c *sql.Conn, name string) (func(), error) {
+	var got sql.NullInt64
+	if err := c.QueryRowContext(ctx, "SELECT GET_LOCK(?, 60)", name).Scan(&got); err != nil {
+		return nil, err
+	}
+	if got.Int64 != 1 {
+		return nil, &txmq.SchemaError{Problem: "another migration holds the lock " + name, Hint: "wait for it and try again"}
+	}
+	return func() { _, _ = c.ExecContext(context.WithoutCancel(ctx), "SELECT RELEASE_LOCK(?)", name) }, nil
+}

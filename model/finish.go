@@ -1,0 +1,233 @@
+package model
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/txmq/txmq"
+)
+
+// Held is a record that Claim gave to this worker.
+type Held struct {
+	EventID  string
+	Consumer string
+	Owner    string
+	Version  int64
+}
+
+// Succeed: PROCESSING -> SUCCESS, by owner and version, as the last statement
+// of the transaction with the handler's work. A worker that lost its lease gets
+// txmq.ErrLeaseLost and has to roll back.
+func (t *Tx) Succeed(ctx context.Context, h Held) error {
+	n, err := t.s.change(ctx, t.conn(), `UPDATE {prefix}msg_consume SET status = 'SUCCESS', owner = '', lease_until = NULL,
+		next_retry_at = NULL, updated_at = {now}
+		WHERE event_id = ? AND consumer = ? AND status = 'PROCESSING' AND owner = ? AND version = ?`,
+		h.EventID, h.Consumer, h.Owner, h.Version)
+	if err == nil && n != 1 {
+		err = txmq.ErrLeaseLost
+	}
+	return wrapOp("succeed", h.EventID, err)
+}
+
+// Failure says how an attempt ended.
+type Failure struct {
+	Arrival
+	// Owner and Version are what Claim gave. For an Apply that was rolled back,
+	// Owner is empty and Version the one seen before, 0 for no row.
+	Owner   string
+	Version int64
+	// RetryCnt counts the runs before the one that failed.
+	RetryCnt int
+	// Dead buries the event; else it is FAIL, due for jobs after RetryIn.
+	Dead    bool
+	RetryIn time.Duration
+	Err     error
+	// Body and Properties are kept of DEAD rows only, so that they can be
+	// retried after the topic's retention. nil: not kept.
+	Body       []byte
+	Properties map[string]string
+}
+
+func (f Failure) status() Status {
+	if f.Dead {
+		return Dead
+	}
+	return Fail
+}
+
+// Fail: (none), PROCESSING, FAIL -> FAIL or DEAD, in a transaction of its own.
+// It never touches SUCCESS, nor a row that moved since: txmq.ErrLeaseLost, and
+// the row has to be read again.
+func (s *Store) Fail(ctx context.Context, f Failure) error {
+	if err := f.check(); err != nil {
+		return wrapOp("fail", f.EventID, err)
+	}
+	body, properties, err := f.kept()
+	if err != nil {
+		return wrapOp("fail", f.EventID, err)
+	}
+	if f.Owner == "" && f.Version == 0 {
+		fresh, err := s.insertEnded(ctx, f, body, properties)
+		if err == nil && !fresh {
+			return staleRow("fail", f.Arrival)
+		}
+		return wrapOp("fail", f.EventID, err)
+	}
+	// By uk_event_consumer. An Apply's row is FAIL, or PROCESSING under a lease
+	// that is over; a Claim's is PROCESSING and its owner's.
+	n, err := s.change(ctx, s.pool, `UPDATE {prefix}msg_consume SET status = ?, version = version + 1, retry_cnt = ?,
+		owner = '', lease_until = NULL, next_retry_at = {now+?}, last_error = ?, body = ?, properties = ?, updated_at = {now}
+		WHERE event_id = ? AND consumer = ? AND version = ? AND (status = 'PROCESSING' AND owner = ?
+			OR ? = '' AND (status = 'FAIL' OR status = 'PROCESSING' AND lease_until <= {now}))`,
+		string(f.status()), f.RetryCnt, micros(f.RetryIn), cut(f.Err), body, properties,
+		f.EventID, f.Consumer, f.Version, f.Owner, f.Owner)
+	if err == nil && n != 1 {
+		return staleRow("fail", f.Arrival)
+	}
+	return wrapOp("fail", f.EventID, err)
+}
+
+// Bury: (none) -> DEAD, for what can't have a record of its own: a message
+// without event ID, or with another body than its event ID stands for. The key
+// is made from where the message lies, so a second delivery finds it: no error.
+func (s *Store) Bury(ctx context.Context, f Failure) error {
+	f.Dead = true
+	if err := f.check(); err != nil {
+		return wrapOp("bury", f.EventID, err)
+	}
+	body, properties, err := f.kept()
+	if err == nil {
+		_, err = s.insertEnded(ctx, f, body, properties)
+	}
+	return wrapOp("bury", f.EventID, err)
+}
+
+func (s *Store) insertEnded(ctx context.Context, f Failure, body, properties []byte) (bool, error) {
+	args := []any{f.EventID, f.Consumer, string(f.status()), f.RetryCnt, micros(f.RetryIn), cut(f.Err)}
+	args = append(append(args, f.place()...), body, properties)
+	return s.d.insert(ctx, s.pool, s.q(insertRecord+
+		"(?, ?, ?, ?, 1, '', NULL, {now+?}, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, {now}, {now})"), args)
+}
+
+func (f Failure) kept() (body, properties []byte, err error) {
+	if !f.Dead {
+		return nil, nil, nil
+	}
+	if f.Properties != nil {
+		properties, err = json.Marshal(f.Properties)
+	}
+	return f.Body, properties, err
+}
+
+// Heart is one connection kept for renewing leases, so that a heartbeat never
+// waits for the handlers' connections. Not safe for concurrent use.
+type Heart struct {
+	s *Store
+	c *sql.Conn
+}
+
+// Heart reserves a connection, or gives one that shares the pool where the pool
+// has a single connection only. Close gives it back.
+func (s *Store) Heart(ctx context.Context) (*Heart, error) {
+	if s.MaxOpenConns() == 1 {
+		return &Heart{s: s}, nil
+	}
+	c, err := s.pool.Conn(ctx)
+	if err != nil {
+		return nil, wrapOp("heartbeat", "", err)
+	}
+	return &Heart{s: s, c: c}, nil
+}
+
+// Close returns the connection to the pool.
+func (h *Heart) Close() error {
+	if h.c == nil {
+		return nil
+	}
+	return h.c.Close()
+}
+
+// Extend moves the lease's end to lease from now by the database's clock. A row
+// that has another owner or version, or has ended, gives txmq.ErrLeaseLost.
+func (h *Heart) Extend(ctx context.Context, held Held, lease time.Duration) error {
+	err := h.extend(ctx, h.conn(), held, lease)
+	if h.c != nil && h.s.d.breaks(err) && ctx.Err() == nil {
+		_ = h.c.Close() // a dead connection: take another, once
+		c, connErr := h.s.pool.Conn(ctx)
+		if connErr != nil {
+			h.c = nil
+			return wrapOp("heartbeat", held.EventID, connErr)
+		}
+		h.c = c
+		err = h.extend(ctx, c, held, lease)
+	}
+	return wrapOp("heartbeat", held.EventID, err)
+}
+
+func (h *Heart) conn() conn {
+	if h.c == nil {
+		return h.s.pool
+	}
+	return h.c
+}
+
+func (h *Heart) extend(ctx context.Context, c conn, held Held, lease time.Duration) error {
+	n, err := h.s.change(ctx, c, `UPDATE {prefix}msg_consume SET lease_until = {now+?}, updated_at = {now}
+		WHERE event_id = ? AND consumer = ? AND status = 'PROCESSING' AND owner = ? AND version = ?`,
+		micros(lease), held.EventID, held.Consumer, held.Owner, held.Version)
+	if err != nil || n == 1 {
+		return err
+	}
+	// Two renewals in one millisecond change nothing, and then a server that
+	// counts changed rows says 0.
+	r, err := h.s.find(ctx, c, held.EventID, held.Consumer)
+	switch {
+	case errors.Is(err, txmq.ErrNotFound):
+		return txmq.ErrLeaseLost
+	case err != nil:
+		return err
+	case r.Status == Processing && r.Owner == held.Owner && r.Version == held.Version:
+		return nil
+	default:
+		return txmq.ErrLeaseLost
+	}
+}
+
+// Sweep: PROCESSING with lease over -> FAIL, at most limit rows, oldest lease
+// first, each by compare-and-set: a row that finished or was renewed meanwhile
+// stays. It returns the rows as they were.
+func (s *Store) Sweep(ctx context.Context, limit int) ([]ConsumeRecord, error) {
+	rows, err := s.pool.QueryContext(ctx, s.q("SELECT "+recordColumns+` FROM {prefix}msg_consume
+		WHERE status = 'PROCESSING' AND lease_until <= {now} ORDER BY lease_until LIMIT ?`), limit)
+	if err != nil {
+		return nil, wrapOp("sweep", "", err)
+	}
+	stuck, err := scanRecords(rows)
+	if err != nil {
+		return nil, wrapOp("sweep", "", err)
+	}
+	var swept []ConsumeRecord
+	for _, r := range stuck {
+		ok, err := s.SweepOne(ctx, r)
+		if err != nil {
+			return swept, err
+		}
+		if ok {
+			swept = append(swept, r)
+		}
+	}
+	return swept, nil
+}
+
+// SweepOne sweeps the record if it still is as r says; else it gives false.
+func (s *Store) SweepOne(ctx context.Context, r ConsumeRecord) (bool, error) {
+	n, err := s.change(ctx, s.pool, `UPDATE {prefix}msg_consume SET status = 'FAIL', version = version + 1, owner = '',
+		lease_until = NULL, next_retry_at = {now}, last_error = ?, updated_at = {now}
+		WHERE id = ? AND status = 'PROCESSING' AND version = ? AND lease_until <= {now}`,
+		cut(fmt.Errorf("swept: the lease of %s was over", r.Owner)), r.ID, r.Version)
+	return n == 1, wrapOp("sweep", r.EventID, err)
+}

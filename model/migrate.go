@@ -1,0 +1,197 @@
+package model
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io/fs"
+	"sort"
+	"strings"
+	"testing/fstest"
+
+	"github.com/google/uuid"
+	"github.com/pressly/goose/v3"
+	"gorm.io/gorm"
+
+	"github.com/txmq/txmq"
+)
+
+// tables are those that the migrations make, by the name after the prefix.
+var tables = []string{"meta", "msg_consume", "tx_log", "job_lease"}
+
+// Migration is one numbered step and whether this database has taken it.
+type Migration struct {
+	Version int64  `json:"version"`
+	Name    string `json:"name"`
+	Applied bool   `json:"applied"`
+}
+
+// Migrate makes or updates the tables, and gives the database its ID. Taking
+// no step is no error. A table of the same name that txmq did not make is
+// refused with a *txmq.SchemaError. Two at the same time wait for one another.
+func Migrate(ctx context.Context, db *gorm.DB, cfg Config) ([]Migration, error) {
+	s, err := connect(ctx, db, cfg)
+	if err != nil {
+		return nil, err
+	}
+	unlock, err := s.lockMigration(ctx)
+	if err != nil {
+		return nil, wrapOp("migrate", "", err)
+	}
+	defer unlock()
+	if err := s.refuseForeign(ctx); err != nil {
+		return nil, err
+	}
+	p, err := s.provider()
+	if err != nil {
+		return nil, err
+	}
+	results, err := p.Up(ctx)
+	if err != nil {
+		return nil, wrapOp("migrate", "", err)
+	}
+	if err := s.putMetaOnce(ctx, metaDatabaseID, uuid.NewString()); err != nil {
+		return nil, err
+	}
+	steps := make([]Migration, 0, len(results))
+	for _, r := range results {
+		steps = append(steps, Migration{Version: r.Source.Version, Name: r.Source.Path, Applied: true})
+	}
+	return steps, nil
+}
+
+// MigrationStatus lists every migration this program knows. It changes nothing.
+func MigrationStatus(ctx context.Context, db *gorm.DB, cfg Config) ([]Migration, error) {
+	s, err := connect(ctx, db, cfg)
+	if err != nil {
+		return nil, err
+	}
+	have, err := s.version(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var steps []Migration
+	for _, name := range files(s.d) {
+		v := number(name)
+		steps = append(steps, Migration{Version: v, Name: name, Applied: v <= have})
+	}
+	return steps, nil
+}
+
+// Print is the SQL of all migrations upwards, for those who have DBAs. The
+// dialect is "mysql" (MariaDB too) or "sqlite".
+func Print(dialectName string, cfg Config) (string, error) {
+	if cfg.Prefix == "" {
+		cfg.Prefix = DefaultPrefix
+	}
+	if !prefixRule.MatchString(cfg.Prefix) {
+		return "", &txmq.FieldError{Field: "model.Config.Prefix", Value: cfg.Prefix, Want: `letters, digits and "_", at most 32`}
+	}
+	for _, d := range []dialect{mysqlDialect(), sqliteDialect()} {
+		if d.name != dialectName {
+			continue
+		}
+		var b strings.Builder
+		for _, name := range files(d) {
+			up, _, _ := strings.Cut(source(d, name, cfg.Prefix), "-- +goose Down")
+			fmt.Fprintf(&b, "-- %s\n%s", name, strings.TrimPrefix(up, "-- +goose Up\n"))
+		}
+		return b.String(), nil
+	}
+	return "", &txmq.FieldError{Field: "dialect", Value: dialectName, Want: `"mysql" or "sqlite"`}
+}
+
+func (s *Store) versionTable() string { return s.prefix + "txmq_version" }
+
+// version is the highest step taken, 0 for none.
+func (s *Store) version(ctx context.Context) (int64, error) {
+	var v sql.NullInt64
+	err := s.pool.QueryRowContext(ctx, s.q("SELECT MAX(version_id) FROM {prefix}txmq_version WHERE is_applied")).Scan(&v)
+	if s.d.missing(err) {
+		return 0, nil
+	}
+	return v.Int64, wrapOp("schema", "", err)
+}
+
+func (s *Store) lockMigration(ctx context.Context) (func(), error) {
+	if s.MaxOpenConns() == 1 {
+		return func() {}, nil // the lock would hold the only connection
+	}
+	c, err := s.pool.Conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	unlock, err := s.d.migrateLock(ctx, c, s.versionTable())
+	if err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return func() {
+		unlock()
+		_ = c.Close()
+	}, nil
+}
+
+// refuseForeign: where our version table is absent, none of our names may be
+// taken.
+func (s *Store) refuseForeign(ctx context.Context) error {
+	ours, err := s.exists(ctx, s.versionTable())
+	if err != nil || ours {
+		return err
+	}
+	for _, name := range tables {
+		taken, err := s.exists(ctx, s.Table(name))
+		if err != nil {
+			return err
+		}
+		if taken {
+			return &txmq.SchemaError{
+				Table: s.Table(name), Problem: "exists, and txmq did not make it",
+				Hint: "choose another prefix, or rename that table",
+			}
+		}
+	}
+	return nil
+}
+
+func (s *Store) exists(ctx context.Context, table string) (bool, error) {
+	var n int
+	err := s.pool.QueryRowContext(ctx, s.d.tableExists, table).Scan(&n)
+	return n > 0, wrapOp("schema", "", err)
+}
+
+func (s *Store) provider() (*goose.Provider, error) {
+	filled := fstest.MapFS{}
+	for _, name := range files(s.d) {
+		filled[name] = &fstest.MapFile{Data: []byte(source(s.d, name, s.prefix)), Mode: 0o444}
+	}
+	return goose.NewProvider(s.d.goose, s.pool, filled,
+		goose.WithTableName(s.versionTable()), goose.WithDisableGlobalRegistry(true), goose.WithLogger(goose.NopLogger()))
+}
+
+func files(d dialect) []string {
+	names, err := fs.Glob(d.migrations, "*.sql")
+	if err != nil {
+		panic(err) // only a bad pattern can fail
+	}
+	sort.Strings(names)
+	return names
+}
+
+func source(d dialect, name, prefix string) string {
+	text, err := fs.ReadFile(d.migrations, name)
+	if err != nil {
+		panic(err) // the file is compiled in
+	}
+	return strings.ReplaceAll(string(text), "{{prefix}}", prefix)
+}
+
+func number(name string) (v int64) {
+	_, _ = fmt.Sscanf(name, "%d_", &v)
+	return v
+}
+
+func latest(d dialect) int64 {
+	names := files(d)
+	return number(names[len(names)-1])
+}

@@ -1,0 +1,181 @@
+package model
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/txmq/txmq"
+)
+
+// Status of a consume record, as it stands in the table.
+type Status string
+
+// The states. SUCCESS is the end; only Retry (by a person) revives DEAD.
+const (
+	Processing Status = "PROCESSING"
+	Success    Status = "SUCCESS"
+	Fail       Status = "FAIL"
+	Dead       Status = "DEAD"
+)
+
+// MaxErrorRunes is what last_error keeps of an error's text.
+const MaxErrorRunes = 2000
+
+// Position says where the message lies on the broker.
+type Position struct {
+	Topic       string `json:"topic"`
+	BrokerName  string `json:"broker_name"`
+	QueueID     int    `json:"queue_id"`
+	QueueOffset int64  `json:"queue_offset"`
+	MsgID       string `json:"msg_id"`
+	OffsetMsgID string `json:"offset_msg_id"`
+}
+
+// ConsumeRecord is a row of t_msg_consume: how far one event got in one
+// handler. Read it freely; only the transitions of this package write it.
+type ConsumeRecord struct {
+	ID          int64    `json:"id" gorm:"primaryKey"`
+	EventID     string   `json:"event_id"`
+	Consumer    string   `json:"consumer"` // the handler's name
+	Status      Status   `json:"status"`
+	RetryCnt    int      `json:"retry_cnt"` // runs of the handler after the first
+	Version     int64    `json:"version"`   // the fencing number; rises with each change of hands
+	Owner       string   `json:"owner"`
+	LeaseUntil  Time     `json:"lease_until"`
+	NextRetryAt Time     `json:"next_retry_at"` // gates jobs only; the broker waits by itself
+	LastError   string   `json:"last_error"`
+	PayloadHash []byte   `json:"-"`
+	Position    Position `json:"position" gorm:"embedded"`
+	CreatedAt   Time     `json:"created_at"`
+	UpdatedAt   Time     `json:"updated_at"`
+
+	// Rest is how long the lease still runs by the database's clock, negative
+	// when it is over, and 0 without one. It is not a column.
+	Rest time.Duration `json:"-" gorm:"-"`
+}
+
+// TableName is the table's name with the default prefix; with another one, use
+// db.Table(store.Table("msg_consume")).
+func (ConsumeRecord) TableName() string { return DefaultPrefix + "msg_consume" }
+
+// LeaseOver tells a PROCESSING row whose worker may be taken for dead.
+func (r ConsumeRecord) LeaseOver() bool { return r.Status == Processing && r.Rest <= 0 }
+
+// Arrival is a delivered message as its consume record knows it.
+type Arrival struct {
+	EventID     string
+	Consumer    string
+	PayloadHash [32]byte
+	At          Position
+}
+
+func (a Arrival) check() error {
+	return checkKeys([2]string{"event ID", a.EventID}, [2]string{"handler name", a.Consumer},
+		[2]string{"topic", a.At.Topic})
+}
+
+const recordColumns = `id, event_id, consumer, status, retry_cnt, version, owner, lease_until, next_retry_at,
+	last_error, payload_hash, topic, broker_name, queue_id, queue_offset, msg_id, offset_msg_id,
+	created_at, updated_at, {rest}`
+
+func scanRecord(scan func(...any) error) (r ConsumeRecord, err error) {
+	var rest sql.NullInt64
+	err = scan(&r.ID, &r.EventID, &r.Consumer, &r.Status, &r.RetryCnt, &r.Version, &r.Owner, &r.LeaseUntil,
+		&r.NextRetryAt, &r.LastError, &r.PayloadHash, &r.Position.Topic, &r.Position.BrokerName,
+		&r.Position.QueueID, &r.Position.QueueOffset, &r.Position.MsgID, &r.Position.OffsetMsgID,
+		&r.CreatedAt, &r.UpdatedAt, &rest)
+	r.Rest = time.Duration(rest.Int64) * time.Microsecond
+	return r, err
+}
+
+// Find reads a record, or gives txmq.ErrNotFound.
+func (s *Store) Find(ctx context.Context, eventID, consumer string) (ConsumeRecord, error) {
+	r, err := s.find(ctx, s.pool, eventID, consumer)
+	return r, wrapOp("find", eventID, err)
+}
+
+// find uses uk_event_consumer and takes no lock.
+func (s *Store) find(ctx context.Context, c conn, eventID, consumer string) (ConsumeRecord, error) {
+	r, err := scanRecord(c.QueryRowContext(ctx,
+		s.q("SELECT "+recordColumns+" FROM {prefix}msg_consume WHERE event_id = ? AND consumer = ?"),
+		eventID, consumer).Scan)
+	if errors.Is(err, sql.ErrNoRows) {
+		err = txmq.ErrNotFound
+	}
+	return r, err
+}
+
+// Filter chooses records. Zero fields do not restrict.
+type Filter struct {
+	Status   Status
+	Consumer string
+	EventID  string
+	Older    time.Duration // not changed for at least so long, by the database's clock
+	After    int64         // only ids above it, to page on
+	Limit    int           // 1 to 1000; 0 means 100
+}
+
+// Records lists records by id. With Status it walks idx_purge, else the primary
+// key; it takes no lock.
+func (s *Store) Records(ctx context.Context, f Filter) ([]ConsumeRecord, error) {
+	if f.Limit == 0 {
+		f.Limit = 100
+	}
+	if f.Limit < 1 || f.Limit > 1000 {
+		return nil, &txmq.FieldError{Field: "limit", Value: f.Limit, Want: "1 to 1000"}
+	}
+	where, args := []string{"id > ?"}, []any{f.After}
+	add := func(cond string, arg any) { where, args = append(where, cond), append(args, arg) }
+	if f.Status != "" {
+		add("status = ?", string(f.Status))
+	}
+	if f.Consumer != "" {
+		add("consumer = ?", f.Consumer)
+	}
+	if f.EventID != "" {
+		add("event_id = ?", f.EventID)
+	}
+	if f.Older > 0 {
+		add("updated_at <= {now+?}", -micros(f.Older))
+	}
+	rows, err := s.pool.QueryContext(ctx, s.q("SELECT "+recordColumns+" FROM {prefix}msg_consume WHERE "+
+		strings.Join(where, " AND ")+" ORDER BY id LIMIT ?"), append(args, f.Limit)...)
+	if err != nil {
+		return nil, wrapOp("list", "", err)
+	}
+	list, err := scanRecords(rows)
+	return list, wrapOp("list", "", err)
+}
+
+func scanRecords(rows *sql.Rows) (list []ConsumeRecord, err error) {
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		r, err := scanRecord(rows.Scan)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, r)
+	}
+	return list, rows.Err()
+}
+
+// cut keeps the front of an error's text, in whole characters, and what the
+// column's character set can hold.
+func cut(err error) string {
+	if err == nil {
+		return ""
+	}
+	text := strings.ToValidUTF8(err.Error(), "\uFFFD")
+	if runes := []rune(text); len(runes) > MaxErrorRunes {
+		return string(runes[:MaxErrorRunes-1]) + "…"
+	}
+	return text
+}
+
+func staleRow(op string, a Arrival) error {
+	return wrapOp(op, a.EventID, fmt.Errorf("%w: the record of %q has moved", txmq.ErrLeaseLost, a.Consumer))
+}

@@ -1,0 +1,197 @@
+package model
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"gorm.io/gorm"
+
+	"github.com/txmq/txmq"
+	"github.com/txmq/txmq/internal/dbclock"
+	"github.com/txmq/txmq/internal/txguard"
+)
+
+// DefaultPrefix stands before the name of each table.
+const DefaultPrefix = "t_"
+
+// Config says where txmq's tables are. The zero value is the usual one.
+type Config struct {
+	// Prefix of the tables: letters, digits and "_", at most 32. Default "t_".
+	Prefix string
+
+	// Clock is for this module's own tests. Leave it nil.
+	Clock *dbclock.Offset
+}
+
+// Store is txmq's side of one database: the service's own *gorm.DB, and the
+// tables in it. Safe for concurrent use. It has nothing to close.
+type Store struct {
+	db         *gorm.DB
+	pool       *sql.DB
+	d          dialect
+	prefix     string
+	clock      *dbclock.Offset
+	databaseID string
+	texts      *sync.Map // statement template -> text, while the clock is not moved
+}
+
+var prefixRule = regexp.MustCompile(`^[A-Za-z0-9_]{1,32}$`)
+
+// Open checks that db is one txmq can work with and that `txmq migrate up` has
+// been there, and changes nothing in the database. It registers two callbacks
+// on db that do nothing outside txmq's own transactions. Errors are a
+// *txmq.SchemaError with a hint, a *txmq.FieldError, or the database's.
+func Open(ctx context.Context, db *gorm.DB, cfg Config) (*Store, error) {
+	s, err := connect(ctx, db, cfg)
+	if err != nil {
+		return nil, err
+	}
+	if err := txguard.Register(db); err != nil {
+		return nil, err
+	}
+	if err := s.checkSchema(ctx); err != nil {
+		return nil, err
+	}
+	s.databaseID, err = s.meta(ctx, metaDatabaseID)
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// connect is Open without a look at the tables, for migrations too.
+func connect(ctx context.Context, db *gorm.DB, cfg Config) (*Store, error) {
+	if db == nil {
+		return nil, &txmq.FieldError{Field: "model.Open db", Want: "the service's *gorm.DB"}
+	}
+	if cfg.Prefix == "" {
+		cfg.Prefix = DefaultPrefix
+	}
+	if !prefixRule.MatchString(cfg.Prefix) {
+		return nil, &txmq.FieldError{Field: "model.Config.Prefix", Value: cfg.Prefix, Want: `letters, digits and "_", at most 32`}
+	}
+	if InTransaction(db) {
+		return nil, fmt.Errorf("model.Open: %w", txmq.ErrInTransaction)
+	}
+	d, ok := dialectOf(db)
+	if !ok {
+		return nil, &txmq.SchemaError{
+			Problem: fmt.Sprintf("database %q is not supported", db.Name()),
+			Hint:    "use MySQL, MariaDB or SQLite",
+		}
+	}
+	pool, err := db.DB()
+	if err != nil {
+		return nil, fmt.Errorf("model.Open: %w", err)
+	}
+	if err := d.probe(ctx, pool, &d); err != nil {
+		return nil, wrapOp("open", "", err)
+	}
+	return &Store{db: db, pool: pool, d: d, prefix: cfg.Prefix, clock: cfg.Clock, texts: &sync.Map{}}, nil
+}
+
+// InTransaction tells whether db is the handle of a running transaction.
+func InTransaction(db *gorm.DB) bool {
+	_, ok := db.Statement.ConnPool.(gorm.TxCommitter)
+	return ok
+}
+
+// DatabaseID is the random name that `migrate up` gave this database.
+func (s *Store) DatabaseID() string { return s.databaseID }
+
+// Table is the full name of one of txmq's tables: Table("msg_consume").
+func (s *Store) Table(name string) string { return s.prefix + name }
+
+// DB is the service's own *gorm.DB, as it was given to Open.
+func (s *Store) DB() *gorm.DB { return s.db }
+
+// MaxOpenConns is the pool's limit, 0 for none.
+func (s *Store) MaxOpenConns() int { return s.pool.Stats().MaxOpenConnections }
+
+// Now is the database's clock.
+func (s *Store) Now(ctx context.Context) (time.Time, error) {
+	var t Time
+	err := s.pool.QueryRowContext(ctx, s.q("SELECT {now}")).Scan(&t)
+	return t.Time, wrapOp("now", "", err)
+}
+
+// Ping asks the database for a sign of life.
+func (s *Store) Ping(ctx context.Context) error { return wrapOp("ping", "", s.pool.PingContext(ctx)) }
+
+// Transient says whether err is the database's passing trouble (a deadlock, a
+// lock wait, a lost connection), which a new try may well not meet.
+func (s *Store) Transient(err error) bool {
+	return err != nil && (s.d.deadlock(err) || s.d.lockWait(err) || s.d.breaks(err))
+}
+
+// Deadlock says whether the server has rolled the transaction back to end a
+// deadlock: where nothing but a first statement was in it, begin again.
+func (s *Store) Deadlock(err error) bool { return err != nil && s.d.deadlock(err) }
+
+// q fills the {words} of a statement. The only text it puts in is the checked
+// prefix, the dialect's own words, and the test clock's offset, a number.
+func (s *Store) q(template string) string {
+	if text, ok := s.texts.Load(template); ok && s.clock == nil {
+		return text.(string)
+	}
+	now, nowPlus := s.d.now, s.d.nowPlus
+	if us := s.clock.Microseconds(); us != 0 {
+		now = strings.Replace(s.d.nowPlus, "?", strconv.FormatInt(us, 10), 1)
+		nowPlus = strings.Replace(s.d.nowPlus, "?", "("+strconv.FormatInt(us, 10)+" + ?)", 1)
+	}
+	text := strings.NewReplacer("{rest}", s.d.rest, "{age}", s.d.age).Replace(template)
+	text = strings.NewReplacer(
+		"{prefix}", s.prefix, "{now}", now, "{now+?}", nowPlus,
+		"{lock}", s.d.lock, "{lock nowait}", s.d.lockNowait, "{skip locked}", s.d.skipLocked,
+	).Replace(text)
+	if s.clock == nil {
+		s.texts.Store(template, text)
+	}
+	return text
+}
+
+// change runs a conditional UPDATE and says how many rows met its condition.
+// Every statement sets something that differs from what its WHERE asks for, so
+// the number is the same with and without clientFoundRows.
+func (s *Store) change(ctx context.Context, c conn, template string, args ...any) (int64, error) {
+	res, err := c.ExecContext(ctx, s.q(template), args...)
+	if err != nil {
+		return 0, err
+	}
+	return res.RowsAffected()
+}
+
+func wrapOp(op, eventID string, err error) error {
+	if err == nil {
+		return nil
+	}
+	var known *txmq.OpError
+	if errors.As(err, &known) {
+		return err
+	}
+	return &txmq.OpError{Op: op, EventID: eventID, Err: err}
+}
+
+func micros(d time.Duration) int64 { return d.Microseconds() }
+
+// checkKeys refuses what a key column would cut or could not tell apart.
+func checkKeys(fields ...[2]string) error {
+	var errs []error
+	for _, f := range fields {
+		name, value := f[0], f[1]
+		switch {
+		case value == "":
+			errs = append(errs, &txmq.FieldError{Field: name, Want: "1 to 255 bytes"})
+		case len(value) > txmq.MaxEventIDBytes:
+			errs = append(errs, &txmq.FieldError{Field: name, Value: value, Want: fmt.Sprintf("at most 255 bytes (it has %d)", len(value))})
+		}
+	}
+	return errors.Join(errs...)
+}
