@@ -112,7 +112,11 @@ func (s *Store) Claim(ctx context.Context, a Arrival, owner string, lease, wait 
 		return Claimed{}, wrapOp("claim", a.EventID, err)
 	}
 	defer func() { _ = c.Close() }()
-	claimed, err := s.claim(ctx, c, a, wait, insert, take)
+	var claimed Claimed
+	err = s.alone(func() (err error) {
+		claimed, err = s.claim(ctx, c, a, wait, insert, take)
+		return err
+	})
 	return claimed, wrapOp("claim", a.EventID, err)
 }
 

@@ -21,8 +21,12 @@ type Held struct {
 
 // Succeed: PROCESSING -> SUCCESS, by owner and version, as the last statement
 // of the transaction with the handler's work. A worker that lost its lease gets
-// txmq.ErrLeaseLost and has to roll back.
+// txmq.ErrLeaseLost and has to roll back. It closes the user's part: in a
+// transaction that the server has undone, this statement would commit alone.
 func (t *Tx) Succeed(ctx context.Context, h Held) error {
+	if err := t.Close(ctx); err != nil {
+		return wrapOp("succeed", h.EventID, err)
+	}
 	n, err := t.s.change(ctx, t.conn(), `UPDATE {prefix}msg_consume SET status = 'SUCCESS', owner = '', lease_until = NULL,
 		next_retry_at = NULL, updated_at = {now}
 		WHERE event_id = ? AND consumer = ? AND status = 'PROCESSING' AND owner = ? AND version = ?`,
@@ -79,7 +83,7 @@ func (s *Store) Fail(ctx context.Context, f Failure) error {
 	}
 	// By uk_event_consumer. An Apply's row is FAIL, or PROCESSING under a lease
 	// that is over; a Claim's is PROCESSING and its owner's.
-	n, err := s.change(ctx, s.pool, `UPDATE {prefix}msg_consume SET status = ?, version = version + 1, retry_cnt = ?,
+	n, err := s.changeAlone(ctx, `UPDATE {prefix}msg_consume SET status = ?, version = version + 1, retry_cnt = ?,
 		owner = '', lease_until = NULL, next_retry_at = {now+?}, last_error = ?, body = ?, properties = ?, updated_at = {now}
 		WHERE event_id = ? AND consumer = ? AND version = ? AND (status = 'PROCESSING' AND owner = ?
 			OR ? = '' AND (status = 'FAIL' OR status = 'PROCESSING' AND lease_until <= {now}))`,
@@ -109,8 +113,8 @@ func (s *Store) Bury(ctx context.Context, f Failure) error {
 func (s *Store) insertEnded(ctx context.Context, f Failure, body, properties []byte) (bool, error) {
 	args := []any{f.EventID, f.Consumer, string(f.status()), f.RetryCnt, micros(f.RetryIn), cut(f.Err)}
 	args = append(append(args, f.place()...), body, properties)
-	return s.d.insert(ctx, s.pool, s.q(insertRecord+
-		"(?, ?, ?, ?, 1, '', NULL, {now+?}, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, {now}, {now})"), args)
+	return s.insertAlone(ctx, insertRecord+
+		"(?, ?, ?, ?, 1, '', NULL, {now+?}, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, {now}, {now})", args)
 }
 
 func (f Failure) kept() (body, properties []byte, err error) {
@@ -201,12 +205,7 @@ func (h *Heart) extend(ctx context.Context, c conn, held Held, lease time.Durati
 // first, each by compare-and-set: a row that finished or was renewed meanwhile
 // stays. It returns the rows as they were.
 func (s *Store) Sweep(ctx context.Context, limit int) ([]ConsumeRecord, error) {
-	rows, err := s.pool.QueryContext(ctx, s.q("SELECT "+recordColumns+` FROM {prefix}msg_consume
-		WHERE status = 'PROCESSING' AND lease_until <= {now} ORDER BY lease_until LIMIT ?`), limit)
-	if err != nil {
-		return nil, wrapOp("sweep", "", err)
-	}
-	stuck, err := scanRecords(rows)
+	stuck, err := s.stuck(ctx, s.pool, limit)
 	if err != nil {
 		return nil, wrapOp("sweep", "", err)
 	}
@@ -223,9 +222,19 @@ func (s *Store) Sweep(ctx context.Context, limit int) ([]ConsumeRecord, error) {
 	return swept, nil
 }
 
+// stuck walks idx_sweep and takes no lock.
+func (s *Store) stuck(ctx context.Context, c conn, limit int) ([]ConsumeRecord, error) {
+	rows, err := c.QueryContext(ctx, s.q("SELECT "+recordColumns+` FROM {prefix}msg_consume
+		WHERE status = 'PROCESSING' AND lease_until <= {now} ORDER BY lease_until LIMIT ?`), limit)
+	if err != nil {
+		return nil, err
+	}
+	return scanRecords(rows)
+}
+
 // SweepOne sweeps the record if it still is as r says; else it gives false.
 func (s *Store) SweepOne(ctx context.Context, r ConsumeRecord) (bool, error) {
-	n, err := s.change(ctx, s.pool, `UPDATE {prefix}msg_consume SET status = 'FAIL', version = version + 1, owner = '',
+	n, err := s.changeAlone(ctx, `UPDATE {prefix}msg_consume SET status = 'FAIL', version = version + 1, owner = '',
 		lease_until = NULL, next_retry_at = {now}, last_error = ?, updated_at = {now}
 		WHERE id = ? AND status = 'PROCESSING' AND version = ? AND lease_until <= {now}`,
 		cut(fmt.Errorf("swept: the lease of %s was over", r.Owner)), r.ID, r.Version)

@@ -21,8 +21,8 @@ func (s *Store) TakeJob(ctx context.Context, name, owner string, lease time.Dura
 	if err := checkKeys([2]string{"job name", name}, [2]string{"owner", owner}); err != nil {
 		return JobLease{}, false, wrapOp("job", name, err)
 	}
-	fresh, err := s.d.insert(ctx, s.pool, s.q(`INSERT INTO {prefix}job_lease (name, owner, version, lease_until, due_at)
-		VALUES (?, ?, 1, {now+?}, {now})`), []any{name, owner, micros(lease)})
+	fresh, err := s.insertAlone(ctx, `INSERT INTO {prefix}job_lease (name, owner, version, lease_until, due_at)
+		VALUES (?, ?, 1, {now+?}, {now})`, []any{name, owner, micros(lease)})
 	if err != nil {
 		return JobLease{}, false, wrapOp("job", name, err)
 	}
@@ -33,7 +33,7 @@ func (s *Store) TakeJob(ctx context.Context, name, owner string, lease time.Dura
 	if err := s.pool.QueryRowContext(ctx, s.q("SELECT version FROM {prefix}job_lease WHERE name = ?"), name).Scan(&fence); err != nil {
 		return JobLease{}, false, wrapOp("job", name, err)
 	}
-	n, err := s.change(ctx, s.pool, `UPDATE {prefix}job_lease SET owner = ?, version = version + 1, lease_until = {now+?}
+	n, err := s.changeAlone(ctx, `UPDATE {prefix}job_lease SET owner = ?, version = version + 1, lease_until = {now+?}
 		WHERE name = ? AND version = ? AND lease_until <= {now} AND (due_at <= {now} OR ?)`,
 		owner, micros(lease), name, fence, always)
 	return JobLease{Name: name, Owner: owner, Fence: fence + 1}, n == 1, wrapOp("job", name, err)
@@ -62,7 +62,7 @@ func (s *Store) EndJob(ctx context.Context, j JobLease, next time.Duration) erro
 }
 
 func (s *Store) changeJob(ctx context.Context, j JobLease, set string, arg int64) error {
-	n, err := s.change(ctx, s.pool, "UPDATE {prefix}job_lease SET "+set+" WHERE name = ? AND owner = ? AND version = ?",
+	n, err := s.changeAlone(ctx, "UPDATE {prefix}job_lease SET "+set+" WHERE name = ? AND owner = ? AND version = ?",
 		arg, j.Name, j.Owner, j.Fence)
 	if err == nil && n != 1 {
 		err = txmq.ErrLeaseLost

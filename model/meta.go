@@ -28,8 +28,7 @@ func (s *Store) meta(ctx context.Context, name string) (string, error) {
 
 // putMetaOnce writes a value unless there is one.
 func (s *Store) putMetaOnce(ctx context.Context, name, value string) error {
-	_, err := s.d.insert(ctx, s.pool,
-		s.q("INSERT INTO {prefix}meta (name, value, updated_at) VALUES (?, ?, {now})"), []any{name, value})
+	_, err := s.insertAlone(ctx, "INSERT INTO {prefix}meta (name, value, updated_at) VALUES (?, ?, {now})", []any{name, value})
 	return wrapOp("meta", "", err)
 }
 

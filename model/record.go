@@ -74,8 +74,10 @@ type Arrival struct {
 }
 
 func (a Arrival) check() error {
-	return checkKeys([2]string{"event ID", a.EventID}, [2]string{"handler name", a.Consumer},
-		[2]string{"topic", a.At.Topic})
+	return errors.Join(
+		checkKeys([2]string{"event ID", a.EventID}, [2]string{"handler name", a.Consumer}, [2]string{"topic", a.At.Topic}),
+		checkWidths([2]string{"broker name", a.At.BrokerName}, [2]string{"message ID", a.At.MsgID},
+			[2]string{"offset message ID", a.At.OffsetMsgID}))
 }
 
 const recordColumns = `id, event_id, consumer, status, retry_cnt, version, owner, lease_until, next_retry_at,
@@ -128,6 +130,11 @@ func (s *Store) Records(ctx context.Context, f Filter) ([]ConsumeRecord, error) 
 	if f.Limit < 1 || f.Limit > 1000 {
 		return nil, &txmq.FieldError{Field: "limit", Value: f.Limit, Want: "1 to 1000"}
 	}
+	list, err := s.records(ctx, s.pool, f)
+	return list, wrapOp("list", "", err)
+}
+
+func (s *Store) records(ctx context.Context, c conn, f Filter) ([]ConsumeRecord, error) {
 	where, args := []string{"id > ?"}, []any{f.After}
 	add := func(cond string, arg any) { where, args = append(where, cond), append(args, arg) }
 	if f.Status != "" {
@@ -142,13 +149,12 @@ func (s *Store) Records(ctx context.Context, f Filter) ([]ConsumeRecord, error) 
 	if f.Older > 0 {
 		add("updated_at <= {now+?}", -micros(f.Older))
 	}
-	rows, err := s.pool.QueryContext(ctx, s.q("SELECT "+recordColumns+" FROM {prefix}msg_consume WHERE "+
+	rows, err := c.QueryContext(ctx, s.q("SELECT "+recordColumns+" FROM {prefix}msg_consume WHERE "+
 		strings.Join(where, " AND ")+" ORDER BY id LIMIT ?"), append(args, f.Limit)...)
 	if err != nil {
-		return nil, wrapOp("list", "", err)
+		return nil, err
 	}
-	list, err := scanRecords(rows)
-	return list, wrapOp("list", "", err)
+	return scanRecords(rows)
 }
 
 func scanRecords(rows *sql.Rows) (list []ConsumeRecord, err error) {

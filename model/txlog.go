@@ -140,7 +140,7 @@ func (s *Store) SetLogPurgedBefore(ctx context.Context, at time.Time) error {
 	if err := s.putMetaOnce(ctx, metaLogPurgedBefore, value); err != nil {
 		return err
 	}
-	_, err := s.change(ctx, s.pool, "UPDATE {prefix}meta SET value = ?, updated_at = {now} WHERE name = ? AND value < ?",
+	_, err := s.changeAlone(ctx, "UPDATE {prefix}meta SET value = ?, updated_at = {now} WHERE name = ? AND value < ?",
 		value, metaLogPurgedBefore, value)
 	return wrapOp("meta", "", err)
 }

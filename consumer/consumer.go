@@ -1,0 +1,140 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/apache/rocketmq-client-go/v2/primitive"
+	"github.com/google/uuid"
+
+	"github.com/txmq/txmq"
+	"github.com/txmq/txmq/internal/rocketmq"
+)
+
+// source delivers messages until it is closed. internal/rocketmq's push
+// consumer is one; tests stand in others.
+type source interface {
+	Start(ctx context.Context) error
+	Close(ctx context.Context) error
+}
+
+// Consumer runs one consumer group's handlers. Its methods are safe for
+// concurrent use.
+type Consumer struct {
+	cfg      Config
+	handlers map[string]Handler // by topic
+	source   source
+	keys     *keyLock
+	beats    *heartbeat
+	owner    string
+	ready    chan struct{}
+
+	mu    sync.Mutex
+	ended bool // Run was called
+}
+
+// New checks the configuration, and starts nothing. All bad fields are reported
+// at once, each a *txmq.FieldError.
+func New(cfg Config) (*Consumer, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.check(); err != nil {
+		return nil, fmt.Errorf("consumer: %w", err)
+	}
+	c := &Consumer{
+		cfg: cfg, handlers: map[string]Handler{}, keys: newKeyLock(),
+		owner: newOwner(), ready: make(chan struct{}),
+	}
+	c.beats = newHeartbeat(cfg)
+	push := rocketmq.PushConfig{
+		Broker: cfg.Broker, Group: cfg.Group, Workers: cfg.Workers, ConsumeTimeout: cfg.ConsumeTimeout,
+		Handle: c.deliver, Logger: cfg.Logger,
+	}
+	for _, h := range cfg.Handlers {
+		c.handlers[h.Topic] = h
+		push.Subscriptions = append(push.Subscriptions, rocketmq.Subscription{Topic: h.Topic, Tags: h.Tags})
+	}
+	source, err := rocketmq.NewPushConsumer(push)
+	if err != nil {
+		return nil, fmt.Errorf("consumer: %w", err)
+	}
+	c.source = source
+	return c, nil
+}
+
+// newOwner names this worker in the records it holds.
+func newOwner() string {
+	host, err := os.Hostname()
+	if err != nil || len(host) > 20 {
+		host = "host"
+	}
+	return fmt.Sprintf("%s:%d:%s", host, os.Getpid(), uuid.NewString()[:8])
+}
+
+// Ready blocks until the consumer has subscribed, or ctx ends.
+func (c *Consumer) Ready(ctx context.Context) error {
+	select {
+	case <-c.ready:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Run consumes until ctx ends, then starts no new handler, waits up to Drain
+// for those under way, and returns nil. What did not finish is delivered again.
+// A consumer runs once; make a new one to run again.
+func (c *Consumer) Run(ctx context.Context) (err error) {
+	c.mu.Lock()
+	again := c.ended
+	c.ended = true
+	c.mu.Unlock()
+	if again {
+		return fmt.Errorf("consumer: Run was called before: %w", txmq.ErrClosed)
+	}
+	if conns := c.cfg.Store.MaxOpenConns(); conns > 0 && conns < c.cfg.Workers+4 {
+		c.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "connection pool is smaller than the workers, they will wait for one another",
+			slog.Int("max_open_conns", conns), slog.Int("workers", c.cfg.Workers))
+	}
+	stopBeats, err := c.beats.start(ctx, c.cfg.Store)
+	if err != nil {
+		return fmt.Errorf("consumer: %w", err)
+	}
+	defer func() { err = errors.Join(err, stopBeats()) }()
+	if err := c.source.Start(ctx); err != nil {
+		return fmt.Errorf("consumer: start: %w", err)
+	}
+	close(c.ready)
+	c.cfg.Logger.LogAttrs(ctx, slog.LevelInfo, "consumer started", slog.String("group", c.cfg.Group))
+	<-ctx.Done()
+
+	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.cfg.Drain)
+	defer cancel()
+	if err := c.source.Close(drain); err != nil {
+		// Their messages are not acknowledged; nothing is lost.
+		c.cfg.Logger.LogAttrs(drain, slog.LevelWarn, "consumer stopped before all its handlers ended",
+			slog.String("group", c.cfg.Group), slog.Any("error", err))
+		return nil
+	}
+	c.cfg.Logger.LogAttrs(drain, slog.LevelInfo, "consumer stopped", slog.String("group", c.cfg.Group))
+	return nil
+}
+
+// deliver handles one delivery of the broker. ctx ends when a stop has run out
+// of its drain.
+func (c *Consumer) deliver(ctx context.Context, m *primitive.MessageExt) rocketmq.Result {
+	start := time.Now()
+	h, ok := c.handlers[m.Topic]
+	if !ok { // the broker delivers what is subscribed to, so this is a message of another version of the group
+		c.cfg.Logger.LogAttrs(ctx, slog.LevelError, "no handler for the topic of a delivery", slog.String("topic", m.Topic))
+		return rocketmq.Result{Kind: rocketmq.Retry, Delay: c.cfg.Backoff.Max}
+	}
+	r := &run{c: c, h: h, m: m}
+	end := r.deliver(ctx)
+	r.report(ctx, end, time.Since(start))
+	return end.result
+}

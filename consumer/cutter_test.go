@@ -1,0 +1,82 @@
+package consumer
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net"
+	"sync/atomic"
+	"testing"
+
+	gomysql "github.com/go-sql-driver/mysql"
+)
+
+// cutter stands on the connections to MariaDB and cuts them where it is told.
+type cutter struct {
+	network string
+	mode    atomic.Int32
+	cuts    atomic.Int32
+}
+
+const (
+	cutNothing = iota
+	cutAll
+	cutCommitReply // let COMMIT pass, once, and drop its answer
+)
+
+var errCut = errors.New("connection was cut by the test")
+
+func newCutter(t *testing.T) *cutter {
+	t.Helper()
+	c := &cutter{network: "cut-" + t.Name()}
+	gomysql.RegisterDialContext(c.network, func(ctx context.Context, addr string) (net.Conn, error) {
+		if c.mode.Load() == cutAll {
+			return nil, errCut
+		}
+		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
+		return &cutConn{Conn: conn, c: c}, err
+	})
+	t.Cleanup(func() { gomysql.DeregisterDialContext(c.network) })
+	return c
+}
+
+func (c *cutter) dsn(dsn string) string {
+	cfg, err := gomysql.ParseDSN(dsn)
+	if err != nil {
+		panic(err)
+	}
+	cfg.Net = c.network
+	return cfg.FormatDSN()
+}
+
+func (c *cutter) cut(mode int32) { c.mode.Store(mode) }
+func (c *cutter) hits() int      { return int(c.cuts.Load()) }
+
+type cutConn struct {
+	net.Conn
+	c   *cutter
+	cut atomic.Bool
+}
+
+func (n *cutConn) Write(p []byte) (int, error) {
+	if n.c.mode.Load() == cutAll {
+		return 0, errCut
+	}
+	if bytes.Contains(p, []byte("COMMIT")) && n.c.mode.CompareAndSwap(cutCommitReply, cutNothing) {
+		n.cut.Store(true)
+	}
+	return n.Conn.Write(p)
+}
+
+func (n *cutConn) Read(p []byte) (int, error) {
+	k, err := n.Conn.Read(p) // waits for the answer, so that the commit has happened
+	if n.cut.Load() {
+		n.c.cuts.Add(1)
+		_ = n.Close()
+		return 0, errCut
+	}
+	if n.c.mode.Load() == cutAll {
+		return 0, errCut
+	}
+	return k, err
+}

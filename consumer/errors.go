@@ -1,0 +1,41 @@
+package consumer
+
+import (
+	"errors"
+	"fmt"
+)
+
+type permanentError struct{ err error }
+
+func (e *permanentError) Error() string { return "permanent: " + e.err.Error() }
+func (e *permanentError) Unwrap() error { return e.err }
+
+// Permanent marks an error that no retry can mend: the event is DEAD at once
+// and the message goes to the broker's dead-letter queue. Permanent(nil) is nil.
+func Permanent(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &permanentError{err}
+}
+
+func isPermanent(err error) bool {
+	var p *permanentError
+	return errors.As(err, &p)
+}
+
+// PanicError is what a handler's panic becomes; it counts as an attempt.
+type PanicError struct {
+	Value any
+	Stack []byte
+}
+
+// Error has the value; the stack is in the log.
+func (e *PanicError) Error() string { return fmt.Sprintf("handler panicked: %v", e.Value) }
+
+// Causes of a handler's context, and reasons of a delivery's end.
+var (
+	errDeadline = errors.New("handler deadline is over")
+	errGone     = errors.New("handler ended its goroutine without returning")
+	errUsedUp   = errors.New("attempts are used up: the workers of earlier runs died")
+)

@@ -1,0 +1,97 @@
+package consumer
+
+import (
+	"context"
+	"time"
+
+	"github.com/apache/rocketmq-client-go/v2/primitive"
+	"gorm.io/gorm"
+)
+
+// Func is a handler's work on one delivery. Everything it does on tx commits
+// together with the consume record, or not at all; it must not end tx, run DDL
+// on it, or keep it. ctx ends at the handler's deadline, when the lease is lost,
+// and when a stop has run out of its drain. It may run more than once for one
+// event; its effect on tx stays one.
+type Func func(ctx context.Context, tx *gorm.DB, d *Delivery) error
+
+// Work is a Func with the mode it runs in. Atomic and Tracked make one.
+type Work struct {
+	fn      Func
+	tracked bool
+}
+
+// Atomic runs fn in one transaction with its consume record, which is written
+// as SUCCESS and seen by nobody before the COMMIT: one statement more than the
+// handler's own. The mode to start with.
+func Atomic(fn Func) Work { return Work{fn: fn} }
+
+// Tracked first commits a PROCESSING row under a lease, so that people and jobs
+// see who works on what, renews it while fn runs, and marks SUCCESS in fn's
+// transaction. For handlers that run long.
+func Tracked(fn Func) Work { return Work{fn: fn, tracked: true} }
+
+// Handler says what to do with the messages of one topic.
+type Handler struct {
+	// Topic is required. One handler a topic.
+	Topic string
+
+	// Tags restricts it: "a || b". Default: all.
+	Tags string
+
+	// Name is the scope of an event ID and the column consumer of its record:
+	// at most 255 bytes. Changing it makes every event new. Default
+	// "<group>:<topic>".
+	Name string
+
+	// Do is the work, made by Atomic or Tracked. Required.
+	Do Work
+
+	// EventID names the event of a message. Default: the property
+	// TXMQ_EVENT_ID, which txmq's producers set. FromKey and FromKeyAndTag are
+	// for messages of other producers.
+	EventID func(*primitive.MessageExt) string
+}
+
+// Delivery is one message on its way through a handler.
+type Delivery struct {
+	// EventID names the logical operation.
+	EventID string
+	// Attempt counts the runs of the handler for this event, from 1.
+	Attempt int
+	// Version rises with each change of hands: the fencing number to pass to
+	// systems that are not in this database. 1 for a first run.
+	Version int64
+	// Topic the message was sent to, also when it comes from the retry topic.
+	Topic string
+	Tag   string
+	Keys  string // space-separated, as RocketMQ keeps them
+	Body  []byte // valid until the handler returns; copy what you keep
+	// Born is the first birth by the producer's clock, zero when unknown.
+	Born time.Time
+	// Message is all that the broker said.
+	Message *primitive.MessageExt
+}
+
+// FromKey takes the message's only key as event ID; none, or more than one,
+// gives none. Only right where one key names one event of the topic: an order
+// number in the keys of two different events would lose the second.
+func FromKey(m *primitive.MessageExt) string {
+	key := m.GetKeys()
+	for _, c := range key {
+		if c == ' ' {
+			return ""
+		}
+	}
+	return key
+}
+
+// FromKeyAndTag joins the message's only key and its tag, for topics whose tag
+// says which event of the order it is.
+func FromKeyAndTag(m *primitive.MessageExt) string {
+	key, tag := FromKey(m), m.GetTags()
+	if key == "" || tag == "" {
+		return ""
+	}
+	return key + "\x1f" + tag
+}

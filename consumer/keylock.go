@@ -1,0 +1,49 @@
+package consumer
+
+import (
+	"context"
+	"sync"
+)
+
+// keyLock serves deliveries of one key one after another inside the process, so
+// that they do not meet as a deadlock in the database. It guards nothing: the
+// record decides.
+type keyLock struct {
+	mu   sync.Mutex
+	held map[string]*turn
+}
+
+type turn struct {
+	free    chan struct{} // holds one token while nobody has the turn
+	waiting int           // who has it or waits for it
+}
+
+func newKeyLock() *keyLock { return &keyLock{held: map[string]*turn{}} }
+
+// take waits for the key until ctx ends.
+func (l *keyLock) take(ctx context.Context, key string) (release func(), err error) {
+	l.mu.Lock()
+	t := l.held[key]
+	if t == nil {
+		t = &turn{free: make(chan struct{}, 1)}
+		t.free <- struct{}{}
+		l.held[key] = t
+	}
+	t.waiting++
+	l.mu.Unlock()
+
+	leave := func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if t.waiting--; t.waiting == 0 {
+			delete(l.held, key)
+		}
+	}
+	select {
+	case <-t.free:
+		return func() { t.free <- struct{}{}; leave() }, nil
+	case <-ctx.Done():
+		leave()
+		return nil, context.Cause(ctx)
+	}
+}

@@ -1,0 +1,124 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/txmq/txmq"
+	"github.com/txmq/txmq/internal/fault"
+	"github.com/txmq/txmq/model"
+)
+
+// done is the end of a delivery whose transaction has committed.
+func (r *run) done(ctx context.Context) ending {
+	end := ack(txmq.OutcomeDone)
+	if err := fault.Point(fault.ConsumeAfterCommit); err != nil {
+		end = later(txmq.OutcomeDone, soon, err) // as if the acknowledgement were lost
+	}
+	end.ran = true
+	return end
+}
+
+// failed decides what an error of a run means: for the record, and from it for
+// the broker. The transaction is rolled back, or its outcome is unknown.
+func (r *run) failed(ctx, stop context.Context, err error) ending {
+	cause := context.Cause(ctx)
+	var end ending
+	switch {
+	case errors.Is(err, txmq.ErrOutcomeUnknown), errors.Is(err, txmq.ErrLeaseLost), errors.Is(cause, txmq.ErrLeaseLost):
+		end = r.asRecorded(stop, err)
+	case stop.Err() != nil:
+		end = r.uncounted(stop, fmt.Errorf("stopped: %w", err))
+	case errors.Is(cause, errDeadline) && !errors.Is(err, errDeadline):
+		end = r.counted(stop, fmt.Errorf("%w (%v): %w", errDeadline, r.c.cfg.Deadline, err))
+	case errors.Is(err, txmq.ErrTxBroken) && !ownTimeout(err):
+		end = r.uncounted(stop, err)
+	default:
+		end = r.counted(stop, err)
+	}
+	end.ran = true
+	return end
+}
+
+// ownTimeout: the handler ran out of a time limit of its own, which says
+// nothing about the database, and would again.
+func ownTimeout(err error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}
+
+// broken marks an error of txmq's own statements, or adds what the transaction
+// knows to the handler's error.
+func broken(err error) error { return fmt.Errorf("%w: %w", txmq.ErrTxBroken, err) }
+
+// counted writes the failed attempt: FAIL, or DEAD at the last one.
+func (r *run) counted(ctx context.Context, why error) ending {
+	attempt := r.claimed.RetryCnt + 1
+	if isPermanent(why) || attempt >= r.c.cfg.MaxAttempts {
+		return r.giveUp(ctx, why)
+	}
+	f := r.failure(why)
+	f.Dead, f.RetryIn = false, r.c.cfg.Backoff.after(attempt)
+	return r.write(ctx, f, later(txmq.OutcomeRetry, f.RetryIn, why))
+}
+
+// giveUp writes DEAD and sends the message to the dead-letter queue.
+func (r *run) giveUp(ctx context.Context, why error) ending {
+	return r.write(ctx, r.failure(why), deadLetter(why))
+}
+
+func (r *run) write(ctx context.Context, f model.Failure, end ending) ending {
+	if err := fault.Point(fault.ConsumeBeforeFail); err != nil {
+		return later(txmq.OutcomeRetry, soon, errors.Join(end.err, err))
+	}
+	ctx, cancel := settle(ctx)
+	defer cancel()
+	if r.h.Do.tracked {
+		f.Owner = r.c.owner
+	}
+	switch err := r.c.cfg.Store.Fail(ctx, f); {
+	case errors.Is(err, txmq.ErrLeaseLost):
+		return r.asRecorded(ctx, errors.Join(end.err, err))
+	case err != nil: // the database is away: what it does not know the broker is not told
+		return later(txmq.OutcomeRetry, soon, errors.Join(end.err, err))
+	}
+	if err := fault.Point(fault.ConsumeAfterFail); err != nil {
+		return later(txmq.OutcomeRetry, soon, errors.Join(end.err, err))
+	}
+	return end
+}
+
+// uncounted leaves the event its attempts: the cause is not the event's.
+func (r *run) uncounted(ctx context.Context, why error) ending {
+	end := later(txmq.OutcomeRetry, soon, why)
+	if !r.h.Do.tracked {
+		return end // the rollback left no trace
+	}
+	ctx, cancel := settle(ctx)
+	defer cancel()
+	if err := r.c.cfg.Store.Release(ctx, r.held(), why); errors.Is(err, txmq.ErrLeaseLost) {
+		return r.asRecorded(ctx, errors.Join(why, err))
+	} else if err != nil {
+		end.err = errors.Join(why, err) // its lease will end by itself
+	}
+	return end
+}
+
+// asRecorded reads the row in a fresh transaction, and does as it says.
+func (r *run) asRecorded(ctx context.Context, why error) ending {
+	ctx, cancel := settle(ctx)
+	defer cancel()
+	rec, err := r.c.cfg.Store.Find(ctx, r.arrival.EventID, r.arrival.Consumer)
+	switch {
+	case err != nil:
+		return later(txmq.OutcomeRetry, soon, errors.Join(why, err))
+	case rec.Status == model.Success && errors.Is(why, txmq.ErrOutcomeUnknown):
+		return ack(txmq.OutcomeDone) // the COMMIT whose answer was lost had happened
+	case rec.Status == model.Success:
+		return ack(txmq.OutcomeDuplicate)
+	case rec.Status == model.Dead:
+		return ack(txmq.OutcomeDead)
+	default:
+		return later(txmq.OutcomeRetry, max(rec.Rest, soon), why)
+	}
+}

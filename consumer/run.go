@@ -1,0 +1,229 @@
+package consumer
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"strconv"
+	"time"
+
+	"github.com/apache/rocketmq-client-go/v2/primitive"
+	"github.com/txmq/txmq"
+	"github.com/txmq/txmq/internal/fault"
+	"github.com/txmq/txmq/internal/rocketmq"
+	"github.com/txmq/txmq/model"
+)
+
+// run is one delivery on its way.
+type run struct {
+	c       *Consumer
+	h       Handler
+	m       *primitive.MessageExt
+	arrival model.Arrival
+	claimed model.Claimed
+}
+
+// ending is what the broker is told, and what is reported.
+type ending struct {
+	result  rocketmq.Result
+	outcome txmq.Outcome
+	ran     bool // the handler was called
+	err     error
+}
+
+func ack(o txmq.Outcome) ending {
+	return ending{result: rocketmq.Result{Kind: rocketmq.Ack}, outcome: o}
+}
+
+func later(o txmq.Outcome, d time.Duration, err error) ending {
+	return ending{result: rocketmq.Result{Kind: rocketmq.Retry, Delay: d}, outcome: o, err: err}
+}
+
+func deadLetter(err error) ending {
+	return ending{result: rocketmq.Result{Kind: rocketmq.DeadLetter}, outcome: txmq.OutcomeDead, err: err}
+}
+
+// soon is the delay of a delivery that is tried again for a passing reason.
+const soon = time.Second
+
+// settleTimeout bounds what is written or read after the handler's context may
+// have ended.
+const settleTimeout = 5 * time.Second
+
+func ownEventID(m *primitive.MessageExt) string { return m.GetProperty(txmq.PropertyEventID) }
+
+// deliver is the whole way of a delivery, outside in: a net for what panics,
+// name, key lock, deadline, mode.
+func (r *run) deliver(stop context.Context) (end ending) {
+	defer func() {
+		if v := recover(); v != nil { // the handler's own panics are caught where it is called
+			end = later(txmq.OutcomeRetry, soon, &PanicError{Value: v, Stack: debug.Stack()})
+		}
+	}()
+	if err := fault.Point(fault.ConsumeReceived); err != nil {
+		return later(txmq.OutcomeRetry, soon, err)
+	}
+	if err := r.name(); err != nil {
+		return r.nameless(stop, err)
+	}
+	ctx, cancel := context.WithTimeoutCause(stop, r.c.cfg.Deadline, errDeadline)
+	defer cancel()
+	release, err := r.c.keys.take(ctx, r.arrival.Consumer+"\x00"+r.arrival.EventID)
+	if err != nil {
+		return later(txmq.OutcomeInProgress, soon, err)
+	}
+	defer release()
+	if r.h.Do.tracked {
+		return r.tracked(ctx, stop)
+	}
+	return r.atomic(ctx, stop)
+}
+
+// name fills in the arrival. An error means that the message can't have a
+// record under its event ID.
+func (r *run) name() error {
+	m := r.m
+	at := model.Position{Topic: m.Topic, QueueOffset: m.QueueOffset, MsgID: m.MsgId, OffsetMsgID: m.OffsetMsgId}
+	if m.Queue != nil {
+		at.BrokerName, at.QueueID = m.Queue.BrokerName, m.Queue.QueueId
+	}
+	r.arrival = model.Arrival{
+		EventID: r.h.EventID(m), Consumer: r.h.Name, PayloadHash: sha256.Sum256(m.Body), At: at,
+	}
+	switch n := len(r.arrival.EventID); {
+	case n == 0:
+		return txmq.ErrMissingID
+	case n > txmq.MaxEventIDBytes:
+		return fmt.Errorf("%w that fits: it has %d bytes, at most 255 do", txmq.ErrMissingID, n)
+	}
+	return nil
+}
+
+// place is a key for a message that can't have one of its own: where it lies.
+func (r *run) place(reason string) string {
+	at := r.arrival.At
+	key := reason + ":" + at.MsgID + ":" + at.BrokerName + ":" + strconv.Itoa(at.QueueID) + ":" + strconv.FormatInt(at.QueueOffset, 10)
+	return key[:min(len(key), txmq.MaxEventIDBytes)]
+}
+
+func (r *run) nameless(ctx context.Context, err error) ending {
+	if r.c.cfg.MissingID == MissingRetry {
+		return later(txmq.OutcomeRetry, r.c.cfg.Backoff.after(1+int(r.m.ReconsumeTimes)), err)
+	}
+	return r.bury(ctx, "missing_id", err)
+}
+
+// bury gives a DEAD row to a message that can't have a record under its own
+// event ID, and sends it to the dead-letter queue.
+func (r *run) bury(ctx context.Context, reason string, why error) ending {
+	ctx, cancel := settle(ctx)
+	defer cancel()
+	f := r.failure(why)
+	f.EventID, f.RetryCnt = r.place(reason), 0
+	f.Err = fmt.Errorf("%s: %w", reason, why)
+	if err := r.c.cfg.Store.Bury(ctx, f); err != nil {
+		return later(txmq.OutcomeRetry, soon, errors.Join(why, err))
+	}
+	return deadLetter(why)
+}
+
+// failure is what a DEAD or FAIL row keeps of this delivery.
+func (r *run) failure(why error) model.Failure {
+	f := model.Failure{Arrival: r.arrival, Version: r.claimed.Version, RetryCnt: r.claimed.RetryCnt, Err: why, Dead: true}
+	if !r.c.cfg.OmitBody {
+		f.Body, f.Properties = r.m.Body, r.m.GetProperties()
+	}
+	return f
+}
+
+// unclaimed is the end of a delivery whose record says not to run.
+func (r *run) unclaimed(ctx context.Context, err error) ending {
+	switch {
+	case errors.Is(err, txmq.ErrPayloadMismatch):
+		r.c.cfg.Observe.Emit(ctx, txmq.PayloadConflict{Consumer: r.h.Name, EventID: r.arrival.EventID, MsgID: r.m.MsgId})
+		return r.bury(ctx, "payload_mismatch", fmt.Errorf("%w: event ID %q", err, r.arrival.EventID))
+	case err != nil:
+		return later(txmq.OutcomeRetry, soon, err)
+	}
+	switch r.claimed.Decision {
+	case model.Duplicate:
+		return ack(txmq.OutcomeDuplicate)
+	case model.Buried:
+		return ack(txmq.OutcomeDead)
+	default:
+		return later(txmq.OutcomeInProgress, max(r.claimed.Rest, soon), nil)
+	}
+}
+
+// call runs the handler, on a goroutine of its own so that runtime.Goexit in it
+// does not take the client's worker along. It returns when the handler has.
+func (r *run) call(ctx context.Context, tx *model.Tx) error {
+	d := r.delivery()
+	done := make(chan error, 1)
+	go func() { // the receive below waits for it
+		err := errGone
+		defer func() {
+			if v := recover(); v != nil {
+				err = &PanicError{Value: v, Stack: debug.Stack()}
+			}
+			done <- err
+		}()
+		err = r.h.Do.fn(ctx, tx.DB(), d)
+	}()
+	err := <-done
+	if ended := context.Cause(ctx); ended != nil && err == nil {
+		return ended // a handler that took no notice of its context's end has not succeeded
+	}
+	if why := tx.Err(); why != nil && err != nil && !errors.Is(err, why) {
+		return fmt.Errorf("%w: %w", why, err)
+	}
+	return err
+}
+
+func (r *run) delivery() *Delivery {
+	m := r.m
+	d := &Delivery{
+		EventID: r.arrival.EventID, Attempt: r.claimed.RetryCnt + 1, Version: r.claimed.Version,
+		Topic: m.Topic, Tag: m.GetTags(), Keys: m.GetKeys(), Body: m.Body, Message: m,
+	}
+	if !r.h.Do.tracked {
+		d.Version++ // Apply's claim keeps what it saw
+	}
+	if ms, err := strconv.ParseInt(m.GetProperty(txmq.PropertyBorn), 10, 64); err == nil {
+		d.Born = time.UnixMilli(ms)
+	}
+	return d
+}
+
+// settle gives a context for what has to be written although the handler's, or
+// even the stop's, has ended.
+func settle(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
+}
+
+func (r *run) report(ctx context.Context, end ending, took time.Duration) {
+	attempt := 0
+	if end.ran {
+		attempt = r.claimed.RetryCnt + 1
+	}
+	r.c.cfg.Observe.Emit(ctx, txmq.Delivered{
+		Consumer: r.h.Name, EventID: r.arrival.EventID, MsgID: r.m.MsgId, Topic: r.m.Topic,
+		Outcome: end.outcome, Attempt: attempt, TookOver: r.claimed.TookOver, Took: took, Err: end.err,
+	})
+	attrs := []slog.Attr{
+		slog.String("consumer", r.h.Name), slog.String("event_id", r.arrival.EventID), slog.String("msg_id", r.m.MsgId),
+		slog.String("outcome", string(end.outcome)), slog.Int("attempt", attempt), slog.Duration("took", took),
+	}
+	if end.err == nil {
+		r.c.cfg.Logger.LogAttrs(ctx, slog.LevelDebug, "delivery ended", attrs...)
+		return
+	}
+	var panicked *PanicError
+	if errors.As(end.err, &panicked) {
+		attrs = append(attrs, slog.String("stack", string(panicked.Stack)))
+	}
+	r.c.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "delivery failed", append(attrs, slog.Any("error", end.err))...)
+}

@@ -1,0 +1,68 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+
+	"github.com/txmq/txmq"
+	"github.com/txmq/txmq/internal/fault"
+	"github.com/txmq/txmq/model"
+)
+
+// tracked is protocol B: claim in a transaction of its own, heartbeat, then
+// handler and guarded success in one transaction.
+func (r *run) tracked(ctx, stop context.Context) ending {
+	if err := r.claim(ctx); err != nil || r.claimed.Decision != model.Run {
+		return r.unclaimed(stop, err)
+	}
+	if err := fault.Point(fault.ConsumeAfterClaim); err != nil {
+		return r.failed(ctx, stop, err)
+	}
+	if r.claimed.RetryCnt >= r.c.cfg.MaxAttempts {
+		return r.giveUp(stop, errUsedUp) // each of its workers died, or it would be DEAD
+	}
+	ctx, end := r.c.beats.hold(ctx, r.held())
+	defer end()
+	if err := r.workTracked(ctx); err != nil {
+		return r.failed(ctx, stop, err)
+	}
+	return r.done(stop)
+}
+
+func (r *run) claim(ctx context.Context) (err error) {
+	r.claimed, err = r.c.cfg.Store.Claim(ctx, r.arrival, r.c.owner, r.c.cfg.Lease, r.c.cfg.ClaimWait)
+	return err
+}
+
+func (r *run) held() model.Held {
+	return model.Held{
+		EventID: r.arrival.EventID, Consumer: r.arrival.Consumer, Owner: r.c.owner, Version: r.claimed.Version,
+	}
+}
+
+func (r *run) workTracked(ctx context.Context) error {
+	tx, err := r.c.cfg.Store.Begin(ctx)
+	if err != nil {
+		return broken(err)
+	}
+	defer tx.Rollback()
+	if err := r.call(ctx, tx); err != nil {
+		return err
+	}
+	if err := fault.Point(fault.ConsumeAfterHandler); err != nil {
+		return err
+	}
+	// Closed first: nothing of the handler may come between Succeed and COMMIT,
+	// and nothing is marked in a transaction that is broken.
+	if err := tx.Close(ctx); err != nil {
+		return err
+	}
+	if err := tx.Succeed(ctx, r.held()); err != nil {
+		if errors.Is(err, txmq.ErrLeaseLost) {
+			r.c.cfg.Observe.Emit(ctx, txmq.LeaseLost{Consumer: r.h.Name, EventID: r.arrival.EventID})
+			return err
+		}
+		return broken(err)
+	}
+	return tx.Commit(ctx)
+}
