@@ -22,7 +22,7 @@ func (r *run) atomic(ctx, stop context.Context) ending {
 		tx.Rollback() // before the failure is written: the row is locked until then
 		return r.failed(ctx, stop, err)
 	}
-	return r.done(stop)
+	return r.done()
 }
 
 // apply begins and claims. The transaction is open only when the decision is

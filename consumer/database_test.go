@@ -77,7 +77,7 @@ func TestManyWorkers(t *testing.T) {
 	onEachMode(t, func(t *testing.T, b *bundle, mode func(Func) Work) {
 		ctx := t.Context()
 		t.Run("B33 first deliveries of different keys in one gap see no deadlock", func(t *testing.T) {
-			c := b.consumer(t, mode(func(ctx context.Context, tx *gorm.DB, d *Delivery) error {
+			c := b.consumer(t, mode(func(_ context.Context, tx *gorm.DB, d *Delivery) error {
 				return tx.Create(&account{Name: d.EventID}).Error
 			}))
 			var wg sync.WaitGroup
@@ -102,8 +102,7 @@ func TestManyWorkers(t *testing.T) {
 					return pay(ctx, tx, d)
 				}), func(c *Config) { c.MaxAttempts = 1000 })
 				wg.Go(func() {
-					for c.deliver(ctx, message("hot", "x")).Kind != rocketmq.Ack {
-					}
+					untilAck(ctx, c, "hot")
 				})
 			}
 			wg.Wait()
@@ -129,8 +128,7 @@ func TestManyWorkers(t *testing.T) {
 			for w := range 20 {
 				wg.Go(func() {
 					for i := range 5 {
-						for c.deliver(ctx, message(fmt.Sprintf("pool:%d:%d", w, i), "x")).Kind != rocketmq.Ack {
-						}
+						untilAck(ctx, c, fmt.Sprintf("pool:%d:%d", w, i))
 					}
 				})
 			}
@@ -197,8 +195,7 @@ func TestDatabaseTrouble(t *testing.T) {
 					want(t, c.deliver(t.Context(), message("away", "x")), rocketmq.Retry)
 				}
 				wall.cut(cutNothing)
-				for c.deliver(t.Context(), message("away", "x")).Kind != rocketmq.Ack {
-				}
+				untilAck(t.Context(), c, "away")
 				if n := b.effects(t, "away"); n != 1 {
 					t.Errorf("effects = %d, want 1", n)
 				}

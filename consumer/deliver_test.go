@@ -180,7 +180,7 @@ func TestDeliver(t *testing.T) {
 
 		t.Run("a stop costs no attempt", func(t *testing.T) {
 			stop, cancel := context.WithCancelCause(ctx)
-			c := b.consumer(t, mode(func(ctx context.Context, tx *gorm.DB, d *Delivery) error {
+			c := b.consumer(t, mode(func(ctx context.Context, _ *gorm.DB, _ *Delivery) error {
 				cancel(errors.New("drain is over"))
 				<-ctx.Done()
 				return ctx.Err()

@@ -11,7 +11,7 @@ import (
 )
 
 // done is the end of a delivery whose transaction has committed.
-func (r *run) done(ctx context.Context) ending {
+func (r *run) done() ending {
 	end := ack(txmq.OutcomeDone)
 	if err := fault.Point(fault.ConsumeAfterCommit); err != nil {
 		end = later(txmq.OutcomeDone, soon, err) // as if the acknowledgement were lost

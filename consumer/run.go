@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/apache/rocketmq-client-go/v2/primitive"
+
 	"github.com/txmq/txmq"
 	"github.com/txmq/txmq/internal/fault"
 	"github.com/txmq/txmq/internal/rocketmq"

@@ -244,3 +244,12 @@ func onEachMode(t *testing.T, check func(t *testing.T, b *bundle, mode func(Func
 		}
 	})
 }
+
+// untilAck delivers an event again and again, as a broker without delays.
+func untilAck(ctx context.Context, c *Consumer, eventID string) {
+	for ctx.Err() == nil {
+		if c.deliver(ctx, message(eventID, "x")).Kind == rocketmq.Ack {
+			return
+		}
+	}
+}

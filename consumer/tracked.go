@@ -26,7 +26,7 @@ func (r *run) tracked(ctx, stop context.Context) ending {
 	if err := r.workTracked(ctx); err != nil {
 		return r.failed(ctx, stop, err)
 	}
-	return r.done(stop)
+	return r.done()
 }
 
 func (r *run) claim(ctx context.Context) (err error) {

@@ -28,6 +28,7 @@ type dialect struct {
 
 	now        string // the database's clock, UTC
 	nowPlus    string // the same plus ? microseconds
+	random     string // a new random name
 	rest       string // microseconds until lease_until, NULL without one
 	age        string // microseconds since updated_at
 	lock       string // ends a locking read that waits
@@ -54,7 +55,8 @@ type dialect struct {
 	// probe refuses a server that is not supported, and reads what the dialect
 	// has to know of it.
 	probe func(ctx context.Context, c conn, d *dialect) error
-	// migrateLock keeps two migrations apart, on a connection of its own.
+	// migrateLock keeps two migrations apart, on a connection of its own. nil:
+	// there is no such lock, but each step is a transaction.
 	migrateLock func(ctx context.Context, c *sql.Conn, name string) (unlock func(), err error)
 }
 

@@ -51,6 +51,7 @@ func mysqlDialect() dialect {
 		name: "mysql", goose: database.DialectMySQL, migrations: sub,
 		now:         "UTC_TIMESTAMP(3)",
 		nowPlus:     "(UTC_TIMESTAMP(3) + INTERVAL ? MICROSECOND)",
+		random:      "UUID()",
 		rest:        "TIMESTAMPDIFF(MICROSECOND, {now}, lease_until)",
 		age:         "TIMESTAMPDIFF(MICROSECOND, updated_at, {now})",
 		lock:        "FOR UPDATE",
@@ -180,13 +181,16 @@ func wholeSeconds(d time.Duration) int {
 	return max(1, int((d+time.Second-1)/time.Second))
 }
 
+// mysqlMigrateLock hashes, since the server's locks know no databases and their
+// names have at most 64 characters.
 func mysqlMigrateLock(ctx context.Context, c *sql.Conn, name string) (func(), error) {
+	const lock = "SHA1(CONCAT(DATABASE(), '.', ?))"
 	var got sql.NullInt64
-	if err := c.QueryRowContext(ctx, "SELECT GET_LOCK(?, 60)", name).Scan(&got); err != nil {
+	if err := c.QueryRowContext(ctx, "SELECT GET_LOCK("+lock+", 60)", name).Scan(&got); err != nil {
 		return nil, err
 	}
 	if got.Int64 != 1 {
 		return nil, &txmq.SchemaError{Problem: "another migration holds the lock " + name, Hint: "wait for it and try again"}
 	}
-	return func() { _, _ = c.ExecContext(context.WithoutCancel(ctx), "SELECT RELEASE_LOCK(?)", name) }, nil
+	return func() { _, _ = c.ExecContext(context.WithoutCancel(ctx), "SELECT RELEASE_LOCK("+lock+")", name) }, nil
 }

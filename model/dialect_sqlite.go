@@ -36,6 +36,7 @@ func sqliteDialect() dialect {
 		name: "sqlite", goose: database.DialectSQLite3, migrations: sub,
 		now:     "strftime('%Y-%m-%d %H:%M:%f', 'now')",
 		nowPlus: "strftime('%Y-%m-%d %H:%M:%f', 'now', printf('%+.3f seconds', ? / 1000000.0))",
+		random:  "lower(hex(randomblob(16)))",
 		rest:    "CAST(ROUND((julianday(lease_until) - julianday({now})) * 86400000000.0) AS INTEGER)",
 		age:     "CAST(ROUND((julianday({now}) - julianday(updated_at)) * 86400000000.0) AS INTEGER)",
 		// One writer at a time: a write transaction is the lock.
@@ -56,7 +57,6 @@ func sqliteDialect() dialect {
 			var version string
 			return c.QueryRowContext(ctx, "SELECT sqlite_version()").Scan(&version)
 		},
-		migrateLock: func(context.Context, *sql.Conn, string) (func(), error) { return func() {}, nil },
 	}
 }
 

@@ -3,15 +3,18 @@ package model
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"io/fs"
 	"sort"
 	"strings"
+	"sync"
 	"testing/fstest"
 
 	"github.com/google/uuid"
 	"github.com/pressly/goose/v3"
+	"github.com/pressly/goose/v3/database"
 	"gorm.io/gorm"
 
 	"github.com/txmq/txmq"
@@ -35,11 +38,29 @@ func Migrate(ctx context.Context, db *gorm.DB, cfg Config) ([]Migration, error) 
 	if err != nil {
 		return nil, err
 	}
+	if s.d.migrateLock == nil || s.MaxOpenConns() == 1 { // the lock would hold the only connection
+		return s.upUnlocked(ctx)
+	}
 	unlock, err := s.lockMigration(ctx)
 	if err != nil {
 		return nil, wrapOp("migrate", "", err)
 	}
 	defer unlock()
+	return s.up(ctx)
+}
+
+// upUnlocked: each step can be lost to another migration, which then has taken
+// it, so trying again leads to the end.
+func (s *Store) upUnlocked(ctx context.Context) (steps []Migration, err error) {
+	for range 2 + len(files(s.d)) {
+		if steps, err = s.up(ctx); err == nil {
+			break
+		}
+	}
+	return steps, err
+}
+
+func (s *Store) up(ctx context.Context) ([]Migration, error) {
 	if err := s.refuseForeign(ctx); err != nil {
 		return nil, err
 	}
@@ -79,8 +100,9 @@ func MigrationStatus(ctx context.Context, db *gorm.DB, cfg Config) ([]Migration,
 	return steps, nil
 }
 
-// Print is the SQL of all migrations upwards, for those who have DBAs. The
-// dialect is "mysql" (MariaDB too) or "sqlite".
+// Print is the SQL that does what Migrate does in an empty database, for those
+// who have DBAs: the version table with what was applied, every step, and the
+// database's ID. The dialect is "mysql" (MariaDB too) or "sqlite".
 func Print(dialectName string, cfg Config) (string, error) {
 	if cfg.Prefix == "" {
 		cfg.Prefix = DefaultPrefix
@@ -92,14 +114,48 @@ func Print(dialectName string, cfg Config) (string, error) {
 		if d.name != dialectName {
 			continue
 		}
-		var b strings.Builder
-		for _, name := range files(d) {
-			up, _, _ := strings.Cut(source(d, name, cfg.Prefix), "-- +goose Down")
-			fmt.Fprintf(&b, "-- %s\n%s", name, strings.TrimPrefix(up, "-- +goose Up\n"))
-		}
-		return b.String(), nil
+		s := &Store{d: d, prefix: cfg.Prefix, texts: &sync.Map{}}
+		return s.print()
 	}
 	return "", &txmq.FieldError{Field: "dialect", Value: dialectName, Want: `"mysql" or "sqlite"`}
+}
+
+func (s *Store) print() (string, error) {
+	versions, err := database.NewStore(s.d.goose, s.versionTable())
+	if err != nil {
+		return "", err
+	}
+	var table recorder
+	if err := versions.CreateVersionTable(context.Background(), &table); err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	applied := func(v int64) {
+		fmt.Fprintf(&b, "INSERT INTO %s (version_id, is_applied) VALUES (%d, TRUE);\n\n", s.versionTable(), v)
+	}
+	fmt.Fprintf(&b, "%s;\n", strings.TrimRight(table.statement, "; \n\t"))
+	applied(0)
+	for _, name := range files(s.d) {
+		_, up, _ := strings.Cut(source(s.d, name, s.prefix), "-- +goose Up\n")
+		up, _, _ = strings.Cut(up, "-- +goose Down")
+		up = strings.ReplaceAll(up, "CREATE TABLE IF NOT EXISTS", "CREATE TABLE") // a person should see that one exists
+		fmt.Fprintf(&b, "-- %s\n%s", name, up)
+		applied(number(name))
+	}
+	b.WriteString(s.q("INSERT INTO {prefix}meta (name, value, updated_at) VALUES ('" + metaDatabaseID + "', {random}, {now});\n"))
+	return b.String(), nil
+}
+
+// recorder is a connection that keeps the statement instead of running it.
+type recorder struct {
+	conn
+	statement string
+}
+
+// ExecContext keeps query.
+func (r *recorder) ExecContext(_ context.Context, query string, _ ...any) (sql.Result, error) {
+	r.statement = query
+	return driver.ResultNoRows, nil
 }
 
 func (s *Store) versionTable() string { return s.prefix + "txmq_version" }
@@ -115,9 +171,6 @@ func (s *Store) version(ctx context.Context) (int64, error) {
 }
 
 func (s *Store) lockMigration(ctx context.Context) (func(), error) {
-	if s.MaxOpenConns() == 1 {
-		return func() {}, nil // the lock would hold the only connection
-	}
 	c, err := s.pool.Conn(ctx)
 	if err != nil {
 		return nil, err

@@ -60,6 +60,9 @@ func Open(ctx context.Context, db *gorm.DB, cfg Config) (*Store, error) {
 		return nil, err
 	}
 	s.databaseID, err = s.meta(ctx, metaDatabaseID)
+	if err == nil && s.databaseID == "" {
+		err = &txmq.SchemaError{Table: s.Table("meta"), Problem: "the database has no ID", Hint: "run `txmq migrate up`"}
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -146,7 +149,7 @@ func (s *Store) q(template string) string {
 		now = strings.Replace(s.d.nowPlus, "?", strconv.FormatInt(us, 10), 1)
 		nowPlus = strings.Replace(s.d.nowPlus, "?", "("+strconv.FormatInt(us, 10)+" + ?)", 1)
 	}
-	text := strings.NewReplacer("{rest}", s.d.rest, "{age}", s.d.age).Replace(template)
+	text := strings.NewReplacer("{rest}", s.d.rest, "{age}", s.d.age, "{random}", s.d.random).Replace(template)
 	text = strings.NewReplacer(
 		"{prefix}", s.prefix, "{now}", now, "{now+?}", nowPlus,
 		"{lock}", s.d.lock, "{lock nowait}", s.d.lockNowait, "{skip locked}", s.d.skipLocked,

@@ -67,11 +67,19 @@ func (t *Tx) Commit(ctx context.Context) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, sql.ErrTxDone), ctx.Err() != nil && errors.Is(err, ctx.Err()):
-		return fmt.Errorf("%w: %w", txmq.ErrTxBroken, err) // database/sql had rolled back before COMMIT was sent
+	case notSent(err):
+		return fmt.Errorf("%w: %w", txmq.ErrTxBroken, err)
 	default:
 		return fmt.Errorf("%w: %w", txmq.ErrOutcomeUnknown, err)
 	}
+}
+
+// notSent tells that database/sql had rolled back, since Begin's context was
+// over, and so sent no COMMIT. It then gives the context's error itself; one
+// that is wrapped comes from a driver, which may have sent it.
+func notSent(err error) bool {
+	return errors.Is(err, sql.ErrTxDone) ||
+		err == context.Canceled || err == context.DeadlineExceeded //nolint:errorlint // a wrapped one is another
 }
 
 // Rollback undoes everything. After Commit or Rollback it does nothing.
@@ -80,8 +88,8 @@ func (t *Tx) Rollback() {
 		return
 	}
 	t.ended = true
-	_ = t.guard.Finish(context.Background()) // refuses what the function may still try
-	_ = t.guard.Raw().Rollback()             // its error changes nothing: an open transaction dies with its connection
+	_ = t.guard.Shut()
+	_ = t.guard.Raw().Rollback() // its error changes nothing: an open transaction dies with its connection
 }
 
 func (t *Tx) conn() conn { return t.guard.Raw() }

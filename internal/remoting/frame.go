@@ -102,16 +102,16 @@ func (f Frame) Reply(code int) Frame {
 	}
 }
 
-// Read takes the next frame from r, and refuses one that is longer than max
+// Read takes the next frame from r, and refuses one that is longer than most
 // bytes. The error is io.EOF only if r ended between two frames.
-func Read(r io.Reader, max int) (Frame, error) {
+func Read(r io.Reader, most int) (Frame, error) {
 	var prefix [4]byte
 	if _, err := io.ReadFull(r, prefix[:]); err != nil {
 		return Frame{}, err
 	}
 	n := int64(binary.BigEndian.Uint32(prefix[:]))
-	if n < 4 || n > int64(max) {
-		return Frame{}, fmt.Errorf("%w: length %d, want 4 to %d", ErrMalformed, n, max)
+	if n < 4 || n > int64(most) {
+		return Frame{}, fmt.Errorf("%w: length %d, want 4 to %d", ErrMalformed, n, most)
 	}
 	raw, err := readGrowing(r, prefix[:], 4+int(n))
 	if err != nil {

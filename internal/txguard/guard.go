@@ -71,17 +71,21 @@ func (p *Pool) Err() error {
 // Finish closes the guard to the function and says whether its transaction may
 // be committed. The caller then commits or rolls back Raw.
 func (p *Pool) Finish(ctx context.Context) error {
+	if err := p.Shut(); err != nil {
+		return err
+	}
+	return p.release(ctx)
+}
+
+// Shut refuses what the function may still try, and says what is wrong already.
+func (p *Pool) Shut() error {
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.done = true
 	if p.busy > 0 && p.err == nil {
 		p.err = fmt.Errorf("%w: a statement was still running when the function returned", txmq.ErrTxMisused)
 	}
-	failed := p.err
-	p.mu.Unlock()
-	if failed != nil {
-		return failed
-	}
-	return p.release(ctx)
+	return p.err
 }
 
 // Note records err when it breaks the transaction. The gorm callbacks hand it
@@ -110,7 +114,7 @@ func (p *Pool) PrepareContext(ctx context.Context, query string) (*sql.Stmt, err
 		return nil, err
 	}
 	defer p.leave()
-	stmt, err := p.inner.PrepareContext(ctx, query)
+	stmt, err := p.inner.PrepareContext(ctx, query) //nolint:sqlclosecheck // the caller closes it
 	p.Note(err)
 	return stmt, err
 }
@@ -136,7 +140,7 @@ func (p *Pool) QueryContext(ctx context.Context, query string, args ...any) (*sq
 		return nil, err
 	}
 	defer p.leave()
-	rows, err := p.inner.QueryContext(ctx, query, args...)
+	rows, err := p.inner.QueryContext(ctx, query, args...) //nolint:sqlclosecheck // the caller closes it
 	p.Note(err)
 	return rows, err
 }

@@ -133,6 +133,7 @@ func (l *link) request(ctx context.Context, dir Dir, f remoting.Frame) error {
 			l.expect(dir, f, w)
 			return l.send(dir, f.Raw())
 		}
+	case Pass:
 	}
 	l.expect(dir, f, w)
 	err := l.send(dir, f.Raw())

@@ -1,0 +1,82 @@
+package rocketmq
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	clienterrors "github.com/apache/rocketmq-client-go/v2/errors"
+
+	"github.com/txmq/txmq"
+	"github.com/txmq/txmq/internal/remoting"
+)
+
+// ErrNotDurable: the broker stored a plain message, but not safely (flush or
+// replica time-out). It may be delivered; send it again. From Sender.Send.
+var ErrNotDurable = errors.New("message is stored, but not durable")
+
+// errNoRoute: the client found no queue to send to. It does not say whether
+// the topic or the name server is missing.
+var errNoRoute = errors.New("no route")
+
+// CodeError is a broker's answer to a request that it did not carry out. It
+// unwraps to txmq.ErrRefused, or to txmq.ErrBrokerUnreachable where the same
+// request may be accepted later (busy, not available).
+type CodeError struct {
+	Code   int
+	Remark string // the broker's text, one line
+	kind   error
+}
+
+// Error has the code and the broker's text.
+func (e *CodeError) Error() string { return fmt.Sprintf("%v: code %d: %s", e.kind, e.Code, e.Remark) }
+
+// Unwrap gives the kind: txmq.ErrRefused or txmq.ErrBrokerUnreachable.
+func (e *CodeError) Unwrap() error { return e.kind }
+
+const maxRemark = 300
+
+func newCodeError(code int, remark string) *CodeError {
+	remark, _, _ = strings.Cut(strings.TrimSpace(remark), "\n") // some brokers add a stack
+	if len(remark) > maxRemark {
+		remark = strings.ToValidUTF8(remark[:maxRemark], "") + "..."
+	}
+	e := &CodeError{Code: code, Remark: remark, kind: txmq.ErrRefused}
+	switch code {
+	case remoting.ResSystemBusy, remoting.ResServiceNotAvailable:
+		e.kind = txmq.ErrBrokerUnreachable
+	case remoting.ResSystemError:
+		// 4.x answers so to a bad signature, and to its own troubles.
+		if !strings.Contains(remark, "AclException") {
+			e.kind = txmq.ErrBrokerUnreachable
+		}
+	}
+	return e
+}
+
+// The client formats a broker's code in two ways, and as nothing but text.
+var clientCode = regexp.MustCompile(`(?s)^CODE: (\d+),? +DESC: (.*)$`)
+
+// classify gives a send's error its kind. errNoRoute is left to the caller, who
+// can ask the name server.
+func classify(err error) error {
+	if err == nil {
+		return nil
+	}
+	if m := clientCode.FindStringSubmatch(err.Error()); m != nil {
+		code, convErr := strconv.Atoi(m[1])
+		if convErr == nil {
+			return newCodeError(code, m[2])
+		}
+	}
+	switch {
+	case errors.Is(err, clienterrors.ErrService), errors.Is(err, clienterrors.ErrNotRunning):
+		return txmq.ErrClosed
+	case strings.HasSuffix(err.Error(), "route info not found"):
+		return errNoRoute
+	default: // time-outs and what the network says
+		return fmt.Errorf("%w: %w", txmq.ErrBrokerUnreachable, err)
+	}
+}
