@@ -41,6 +41,7 @@ type Consumer struct {
 // New checks the configuration, and starts nothing. All bad fields are reported
 // at once, each a *txmq.FieldError.
 func New(cfg Config) (*Consumer, error) {
+	logger := cfg.Logger // nil too: a logger that nobody asked for would become the client's for good
 	cfg = cfg.withDefaults()
 	if err := cfg.check(); err != nil {
 		return nil, fmt.Errorf("consumer: %w", err)
@@ -52,7 +53,7 @@ func New(cfg Config) (*Consumer, error) {
 	c.beats = newHeartbeat(cfg)
 	push := rocketmq.PushConfig{
 		Broker: cfg.Broker, Group: cfg.Group, Workers: cfg.Workers, ConsumeTimeout: cfg.ConsumeTimeout,
-		Handle: c.deliver, Logger: cfg.Logger,
+		Handle: c.deliver, Logger: logger,
 	}
 	for _, h := range cfg.Handlers {
 		c.handlers[h.Topic] = h

@@ -87,6 +87,20 @@ func TestDeliver(t *testing.T) {
 			}
 		})
 
+		t.Run("a handler's error that wraps txmq's own counts as any other", func(t *testing.T) {
+			for i, sentinel := range []error{txmq.ErrOutcomeUnknown, txmq.ErrLeaseLost, txmq.ErrTxBroken, txmq.ErrTxMisused} {
+				id := fmt.Sprintf("nested:%d", i)
+				c := b.consumer(t, mode(func(context.Context, *gorm.DB, *Delivery) error {
+					return fmt.Errorf("send in handler: %w", sentinel)
+				}), func(c *Config) { c.MaxAttempts = 2 })
+				want(t, c.deliver(ctx, message(id, "x")), rocketmq.Retry)
+				want(t, c.deliver(ctx, message(id, "x")), rocketmq.DeadLetter)
+				if r := b.record(t, id); r.Status != model.Dead {
+					t.Errorf("record = %+v, want DEAD", r)
+				}
+			}
+		})
+
 		t.Run("a permanent error is DEAD at once", func(t *testing.T) {
 			c := b.consumer(t, mode(func(context.Context, *gorm.DB, *Delivery) error {
 				return fmt.Errorf("wrapped: %w", Permanent(errors.New("no such order")))

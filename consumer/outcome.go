@@ -23,33 +23,23 @@ func (r *run) done() ending {
 // failed decides what an error of a run means: for the record, and from it for
 // the broker. The transaction is rolled back, or its outcome is unknown.
 func (r *run) failed(ctx, stop context.Context, err error) ending {
-	cause := context.Cause(ctx)
+	cause, kind := context.Cause(ctx), kindOf(err)
 	var end ending
 	switch {
-	case errors.Is(err, txmq.ErrOutcomeUnknown), errors.Is(err, txmq.ErrLeaseLost), errors.Is(cause, txmq.ErrLeaseLost):
+	case kind == uncertain, kind == moved, errors.Is(cause, txmq.ErrLeaseLost):
 		end = r.asRecorded(stop, err)
 	case stop.Err() != nil:
 		end = r.uncounted(stop, fmt.Errorf("stopped: %w", err))
+	case kind == passing:
+		end = r.uncounted(stop, err)
 	case errors.Is(cause, errDeadline) && !errors.Is(err, errDeadline):
 		end = r.counted(stop, fmt.Errorf("%w (%v): %w", errDeadline, r.c.cfg.Deadline, err))
-	case errors.Is(err, txmq.ErrTxBroken) && !ownTimeout(err):
-		end = r.uncounted(stop, err)
 	default:
 		end = r.counted(stop, err)
 	}
 	end.ran = true
 	return end
 }
-
-// ownTimeout: the handler ran out of a time limit of its own, which says
-// nothing about the database, and would again.
-func ownTimeout(err error) bool {
-	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
-}
-
-// broken marks an error of txmq's own statements, or adds what the transaction
-// knows to the handler's error.
-func broken(err error) error { return fmt.Errorf("%w: %w", txmq.ErrTxBroken, err) }
 
 // counted writes the failed attempt: FAIL, or DEAD at the last one.
 func (r *run) counted(ctx context.Context, why error) ending {
@@ -78,7 +68,7 @@ func (r *run) write(ctx context.Context, f model.Failure, end ending) ending {
 	}
 	switch err := r.c.cfg.Store.Fail(ctx, f); {
 	case errors.Is(err, txmq.ErrLeaseLost):
-		return r.asRecorded(ctx, errors.Join(end.err, err))
+		return r.asRecorded(ctx, end.err)
 	case err != nil: // the database is away: what it does not know the broker is not told
 		return later(txmq.OutcomeRetry, soon, errors.Join(end.err, err))
 	}
@@ -96,9 +86,10 @@ func (r *run) uncounted(ctx context.Context, why error) ending {
 	}
 	ctx, cancel := settle(ctx)
 	defer cancel()
-	if err := r.c.cfg.Store.Release(ctx, r.held(), why); errors.Is(err, txmq.ErrLeaseLost) {
-		return r.asRecorded(ctx, errors.Join(why, err))
-	} else if err != nil {
+	switch err := r.c.cfg.Store.Release(ctx, r.held(), why); {
+	case errors.Is(err, txmq.ErrLeaseLost):
+		return r.asRecorded(ctx, why)
+	case err != nil:
 		end.err = errors.Join(why, err) // its lease will end by itself
 	}
 	return end
@@ -112,12 +103,14 @@ func (r *run) asRecorded(ctx context.Context, why error) ending {
 	switch {
 	case err != nil:
 		return later(txmq.OutcomeRetry, soon, errors.Join(why, err))
-	case rec.Status == model.Success && errors.Is(why, txmq.ErrOutcomeUnknown):
+	case rec.Status == model.Success && kindOf(why) == uncertain:
 		return ack(txmq.OutcomeDone) // the COMMIT whose answer was lost had happened
 	case rec.Status == model.Success:
 		return ack(txmq.OutcomeDuplicate)
 	case rec.Status == model.Dead:
 		return ack(txmq.OutcomeDead)
+	case rec.Status == model.Processing && rec.Owner == r.c.owner && rec.Version == r.claimed.Version:
+		return r.uncounted(ctx, why) // the COMMIT did not happen, or has not yet, and then this waits for it
 	default:
 		return later(txmq.OutcomeRetry, max(rec.Rest, soon), why)
 	}

@@ -1,6 +1,7 @@
 package consumer
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -103,10 +104,12 @@ func (r *run) name() error {
 	return nil
 }
 
-// place is a key for a message that can't have one of its own: where it lies.
+// place is a key for a message that can't have one of its own: where it lies,
+// or for a copy that was sent back, where the original does.
 func (r *run) place(reason string) string {
 	at := r.arrival.At
-	key := reason + ":" + at.MsgID + ":" + at.BrokerName + ":" + strconv.Itoa(at.QueueID) + ":" + strconv.FormatInt(at.QueueOffset, 10)
+	origin := cmp.Or(r.m.GetProperty(primitive.PropertyOriginMessageId), at.OffsetMsgID)
+	key := reason + ":" + at.MsgID + ":" + origin
 	return key[:min(len(key), txmq.MaxEventIDBytes)]
 }
 
@@ -178,10 +181,7 @@ func (r *run) call(ctx context.Context, tx *model.Tx) error {
 	if ended := context.Cause(ctx); ended != nil && err == nil {
 		return ended // a handler that took no notice of its context's end has not succeeded
 	}
-	if why := tx.Err(); why != nil && err != nil && !errors.Is(err, why) {
-		return fmt.Errorf("%w: %w", why, err)
-	}
-	return err
+	return r.judge(tx.Err(), err)
 }
 
 func (r *run) delivery() *Delivery {

@@ -43,7 +43,7 @@ func (r *run) held() model.Held {
 func (r *run) workTracked(ctx context.Context) error {
 	tx, err := r.c.cfg.Store.Begin(ctx)
 	if err != nil {
-		return broken(err)
+		return &troubled{passing, err} // no connection within the deadline is not the event's doing either
 	}
 	defer tx.Rollback()
 	if err := r.call(ctx, tx); err != nil {
@@ -55,14 +55,13 @@ func (r *run) workTracked(ctx context.Context) error {
 	// Closed first: nothing of the handler may come between Succeed and COMMIT,
 	// and nothing is marked in a transaction that is broken.
 	if err := tx.Close(ctx); err != nil {
-		return err
+		return ours(err)
 	}
 	if err := tx.Succeed(ctx, r.held()); err != nil {
 		if errors.Is(err, txmq.ErrLeaseLost) {
 			r.c.cfg.Observe.Emit(ctx, txmq.LeaseLost{Consumer: r.h.Name, EventID: r.arrival.EventID})
-			return err
 		}
-		return broken(err)
+		return ours(err)
 	}
-	return tx.Commit(ctx)
+	return ours(tx.Commit(ctx))
 }

@@ -36,6 +36,7 @@ type dialect struct {
 	skipLocked string // ends a locking read that passes by locked rows
 	isolation  sql.IsolationLevel
 	savepoints bool // see txguard.Rules
+	backslash  bool // see txguard.Rules
 
 	// insert runs an INSERT and says whether it inserted; a duplicate key is no
 	// error, and leaves the transaction usable.

@@ -59,6 +59,7 @@ func mysqlDialect() dialect {
 		skipLocked:  "FOR UPDATE SKIP LOCKED",
 		isolation:   sql.LevelReadCommitted,
 		savepoints:  true,
+		backslash:   true,
 		insert:      mysqlInsert,
 		duplicate:   func(err error) bool { return mysqlNumber(err, erDupEntry) || errors.Is(err, gorm.ErrDuplicatedKey) },
 		deadlock:    func(err error) bool { return mysqlNumber(err, erDeadlock, erCheckRead) },

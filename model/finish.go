@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/txmq/txmq"
+	"github.com/txmq/txmq/internal/fault"
 )
 
 // Held is a record that Claim gave to this worker.
@@ -211,6 +212,9 @@ func (s *Store) Sweep(ctx context.Context, limit int) ([]ConsumeRecord, error) {
 	}
 	var swept []ConsumeRecord
 	for _, r := range stuck {
+		if err := fault.Point(fault.SweepBeforeRow); err != nil {
+			return swept, wrapOp("sweep", r.EventID, err)
+		}
 		ok, err := s.SweepOne(ctx, r)
 		if err != nil {
 			return swept, err

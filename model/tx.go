@@ -37,7 +37,7 @@ func (s *Store) begin(ctx context.Context, level sql.IsolationLevel) (*Tx, error
 	if !ok {
 		return nil, wrapOp("begin", "", fmt.Errorf("connection pool %T gives no gorm.Tx", db.Statement.ConnPool))
 	}
-	guard := txguard.Wrap(inner, txguard.Rules{Breaks: s.d.breaks, Savepoints: s.d.savepoints})
+	guard := txguard.Wrap(inner, txguard.Rules{Breaks: s.d.breaks, Savepoints: s.d.savepoints, Backslash: s.d.backslash})
 	db.Statement.ConnPool = guard
 	return &Tx{s: s, db: db, guard: guard}, nil
 }

@@ -58,7 +58,7 @@ type checker struct {
 	limit time.Duration
 	log   *slog.Logger
 
-	base  context.Context //nolint:containedctx // ends with the component, which no call's context does
+	base  context.Context // ends with the component, which no call's context does
 	stop  context.CancelFunc
 	slots chan struct{}
 

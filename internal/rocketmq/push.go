@@ -139,7 +139,7 @@ type PushConsumer struct {
 	life *life
 	gate *gate
 
-	base   context.Context //nolint:containedctx // ends with the component, which no call's context does
+	base   context.Context // ends with the component, which no call's context does
 	cancel context.CancelFunc
 	slots  chan struct{}
 	marks  *marks

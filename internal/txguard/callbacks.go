@@ -1,6 +1,10 @@
 package txguard
 
-import "gorm.io/gorm"
+import (
+	"errors"
+
+	"gorm.io/gorm"
+)
 
 const (
 	checkName = "txmq:guard_check"
@@ -16,18 +20,14 @@ func Register(db *gorm.DB) error {
 	if cb.Raw().Get(noteName) != nil {
 		return nil
 	}
-	before := []func(string, func(*gorm.DB)) error{
-		cb.Raw().Before("*").Register, cb.Row().Before("*").Register,
-	}
 	after := []func(string, func(*gorm.DB)) error{
 		cb.Create().After("*").Register, cb.Query().After("*").Register,
 		cb.Update().After("*").Register, cb.Delete().After("*").Register,
 		cb.Row().After("*").Register, cb.Raw().After("*").Register,
 	}
-	for _, register := range before {
-		if err := register(checkName, check); err != nil {
-			return err
-		}
+	err := errors.Join(cb.Raw().Before("*").Register(checkName, check), cb.Row().Before("*").Register(checkName, checkRow))
+	if err != nil {
+		return err
 	}
 	for _, register := range after {
 		if err := register(noteName, note); err != nil {
@@ -42,6 +42,19 @@ func check(db *gorm.DB) {
 		if err := p.Check(db.Statement.SQL.String()); err != nil {
 			_ = db.AddError(err)
 		}
+	}
+}
+
+// checkRow is check for Rows. For Row, gorm has no place for an error: it would
+// give a nil *sql.Row, whose Scan panics. The guard itself gives one that says
+// that it was refused.
+func checkRow(db *gorm.DB) {
+	if rows, ok := db.Get("rows"); ok && rows == true {
+		check(db)
+		return
+	}
+	if p := of(db); p != nil && p.Check(db.Statement.SQL.String()) != nil {
+		db.Statement.ConnPool = p
 	}
 }
 

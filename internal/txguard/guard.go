@@ -29,6 +29,9 @@ type Rules struct {
 	// Savepoints: an error may arrive in the middle of a result, where only a
 	// savepoint that is gone shows it. True for MySQL and MariaDB.
 	Savepoints bool
+	// Backslash: it escapes in strings, and "--" begins a comment only before a
+	// space. True for MySQL and MariaDB.
+	Backslash bool
 }
 
 const savepoint = "txmq_guard"
@@ -126,7 +129,7 @@ func (p *Pool) ExecContext(ctx context.Context, query string, args ...any) (sql.
 	}
 	defer p.leave()
 	pool := p.inner
-	if isSavepoint(query) {
+	if isSavepoint(query, p.rules.Backslash) {
 		pool = p.raw
 	}
 	res, err := pool.ExecContext(ctx, query, args...)
@@ -136,7 +139,7 @@ func (p *Pool) ExecContext(ctx context.Context, query string, args ...any) (sql.
 
 // QueryContext runs a query.
 func (p *Pool) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
-	if err := p.enter(ctx, query, mayBreakMidway(query)); err != nil {
+	if err := p.enter(ctx, query, mayBreakMidway(query, p.rules.Backslash)); err != nil {
 		return nil, err
 	}
 	defer p.leave()
@@ -148,7 +151,7 @@ func (p *Pool) QueryContext(ctx context.Context, query string, args ...any) (*sq
 // QueryRowContext runs a query of one row. A refusal shows as a context error
 // in the row, since database/sql offers no other way; Finish knows the reason.
 func (p *Pool) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
-	if err := p.enter(ctx, query, mayBreakMidway(query)); err != nil {
+	if err := p.enter(ctx, query, mayBreakMidway(query, p.rules.Backslash)); err != nil {
 		return p.raw.QueryRowContext(cancelled(ctx, err), query, args...)
 	}
 	defer p.leave()
@@ -185,7 +188,7 @@ func (p *Pool) check(query string) error {
 	case p.err != nil:
 		return p.err
 	}
-	if kind := forbidden(query); kind != "" {
+	if kind := p.rules.forbidden(query); kind != "" {
 		p.err = fmt.Errorf("%w: %s is refused inside it", txmq.ErrTxMisused, kind)
 		return p.err
 	}

@@ -1,6 +1,9 @@
 package txguard
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // ends are the first words of statements that end a transaction, begin another,
 // commit implicitly, or could hide one that does.
@@ -12,14 +15,17 @@ var ends = map[string]bool{
 	"INSTALL": true, "UNINSTALL": true, "CHANGE": true, "STOP": true, "PURGE": true,
 	"PREPARE": true, "EXECUTE": true, "DEALLOCATE": true, "VACUUM": true, "REINDEX": true, "ATTACH": true, "DETACH": true,
 	"PRAGMA": true,
+	"CALL":   true, // a procedure may commit, and nothing would tell
+	// MariaDB runs compound statements anywhere.
+	"IF": true, "CASE": true, "WHILE": true, "FOR": true, "LOOP": true, "REPEAT": true, "UNTIL": true,
 }
 
 // forbidden names the kind of the first statement in query that may not run
 // inside a guarded transaction, or returns "".
-func forbidden(query string) string {
+func (r Rules) forbidden(query string) string {
 	for rest := query; rest != ""; {
 		var words []string
-		words, rest = statement(rest)
+		words, rest = statement(rest, r.Backslash)
 		if kind := forbiddenStatement(words); kind != "" {
 			return kind
 		}
@@ -42,7 +48,14 @@ func forbiddenStatement(words []string) string {
 		return "an executable comment"
 	case first == "ROLLBACK" && (at(1) == "TO" || at(2) == "TO"):
 		return "" // to a savepoint
-	case (first == "CREATE" || first == "DROP") && at(1) == "TEMPORARY":
+	case (first == "CREATE" || first == "DROP") && (at(1) == "TEMPORARY" || at(1) == "TEMP"):
+		return ""
+	case first == "LOAD" && at(1) == "INDEX":
+		return "LOAD INDEX"
+	case first == "SET" && at(1) == "STATEMENT":
+		if i := slices.Index(words, "FOR"); i >= 0 {
+			return forbiddenStatement(words[i+1:])
+		}
 		return ""
 	case first == "SET":
 		for _, w := range words[1:] {
@@ -60,8 +73,8 @@ func forbiddenStatement(words []string) string {
 }
 
 // isSavepoint tells gorm's nested transactions: SAVEPOINT, ROLLBACK TO, RELEASE.
-func isSavepoint(query string) bool {
-	words, _ := statement(query)
+func isSavepoint(query string, backslash bool) bool {
+	words, _ := statement(query, backslash)
 	if len(words) == 0 {
 		return false
 	}
@@ -71,8 +84,8 @@ func isSavepoint(query string) bool {
 // mayBreakMidway: a query that takes locks while it sends rows, so that a
 // deadlock can come after its first row. A plain SELECT takes none at READ
 // COMMITTED and REPEATABLE READ.
-func mayBreakMidway(query string) bool {
-	words, _ := statement(query)
+func mayBreakMidway(query string, backslash bool) bool {
+	words, _ := statement(query, backslash)
 	if len(words) == 0 {
 		return true
 	}
@@ -91,14 +104,16 @@ func mayBreakMidway(query string) bool {
 // statement splits the first statement off query and returns its bare words in
 // upper case: without strings, quoted names, comments and punctuation. An
 // executable comment (MySQL's /*! and MariaDB's /*M!) gives the word "/*!".
-func statement(query string) (words []string, rest string) {
+// Where backslash is false, as on SQLite, it escapes nothing, and "--" needs no
+// space behind it to begin a comment.
+func statement(query string, backslash bool) (words []string, rest string) {
 	for i := 0; i < len(query); {
 		switch c := query[i]; {
 		case c == ';':
 			return words, query[i+1:]
 		case c == '\'' || c == '"' || c == '`':
-			i = skipQuoted(query, i)
-		case c == '#', strings.HasPrefix(query[i:], "--"):
+			i = skipQuoted(query, i, backslash)
+		case c == '#', isDashes(query[i:], backslash):
 			i = skipTo(query, i, "\n")
 		case strings.HasPrefix(query[i:], "/*"):
 			if strings.HasPrefix(query[i:], "/*!") || strings.HasPrefix(query[i:], "/*M!") {
@@ -122,11 +137,16 @@ func isWord(c byte) bool {
 	return c == '_' || c == '$' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= 0x80
 }
 
-func skipQuoted(s string, i int) int {
+// isDashes: MySQL wants a space or a control character behind "--".
+func isDashes(s string, spaced bool) bool {
+	return strings.HasPrefix(s, "--") && (!spaced || len(s) == 2 || s[2] <= ' ')
+}
+
+func skipQuoted(s string, i int, backslash bool) int {
 	quote := s[i]
 	for i++; i < len(s); i++ {
 		switch {
-		case s[i] == '\\' && quote != '`':
+		case s[i] == '\\' && quote != '`' && backslash:
 			i++
 		case s[i] == quote:
 			return i + 1 // a doubled quote simply opens the next quoted part
