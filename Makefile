@@ -35,7 +35,7 @@ services:
 demo: demo-real
 
 demo-real: services
-	go run ./examples/orders/demo
+	go run ./examples/orders demo
 
 clean:
 	scripts/services down

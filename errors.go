@@ -61,6 +61,10 @@ var (
 	// ErrNotFound: no such row.
 	ErrNotFound = errors.New("not found")
 
+	// ErrJobRunning: another run of the job is under way, in this process or in
+	// another replica. From RunOnce, which does not wait for it.
+	ErrJobRunning = errors.New("another run of this job is under way")
+
 	// ErrClosed: the component is stopping or has stopped.
 	ErrClosed = errors.New("closed")
 

@@ -190,7 +190,7 @@ func (c *Checker) report(ctx context.Context, h half, r ruling, took time.Durati
 	if r.err != nil {
 		attrs = append(attrs, slog.Any("error", r.err))
 	}
-	c.cfg.Logger.LogAttrs(ctx, level, text, attrs...)
+	c.cfg.Logger.LogAttrs(ctx, level, text, attrs...) //nolint:sloglint // one of the constants above
 }
 
 // known turns a value that is none of the three into Unknown.

@@ -25,7 +25,7 @@ type half struct {
 	malformed bool
 }
 
-// maxAttempt is the width of t_tx_log.attempt.
+// maxAttempt bounds an attempt that comes from the wire; ours are UUIDs of 36.
 const maxAttempt = 64
 
 func readHalf(m *primitive.MessageExt, group string) half {

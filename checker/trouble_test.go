@@ -27,7 +27,7 @@ func bare() *primitive.MessageExt {
 func TestCheckInTrouble(t *testing.T) {
 	each(t, func(t *testing.T, b *bundle) {
 		t.Run("B09 a check that panics or ends its goroutine is Unknown, the next ones work", func(t *testing.T) {
-			for _, bad := range []func(){func() { panic("no") }, runtime.Goexit, func() { var m map[int]int; m[1] = 1 }} {
+			for _, bad := range []func(){func() { panic("no") }, runtime.Goexit, func() { var h *half; _ = h.times }} {
 				c := b.checker(t, func(cfg *Config) {
 					cfg.Foreign = func(*primitive.MessageExt) txmq.Verdict { bad(); return txmq.Commit }
 				})
@@ -127,10 +127,16 @@ func TestNewReportsEveryField(t *testing.T) {
 	}{
 		{"nothing", Config{}, []string{"Store"}},
 		{"only the store", Config{Store: store}, nil},
-		{"everything", Config{FenceAfter: -1, MaxChecks: 1, Interval: -1, Timeout: -1, Group: string(make([]byte, 256))},
-			[]string{"Store", "Group", "MaxChecks", "Interval", "Timeout", "FenceAfter"}},
-		{"B10 immunity as long as all checks", Config{Store: store, FenceAfter: 3 * time.Second, MaxChecks: 3, Interval: time.Second},
-			[]string{"FenceAfter"}},
+		{
+			"everything",
+			Config{FenceAfter: -1, MaxChecks: 1, Interval: -1, Timeout: -1, Group: string(make([]byte, 256))},
+			[]string{"Store", "Group", "MaxChecks", "Interval", "Timeout", "FenceAfter"},
+		},
+		{
+			"B10 immunity as long as all checks",
+			Config{Store: store, FenceAfter: 3 * time.Second, MaxChecks: 3, Interval: time.Second},
+			[]string{"FenceAfter"},
+		},
 		{"B10 immunity longer than the default checks", Config{Store: store, FenceAfter: 8 * time.Minute}, []string{"FenceAfter"}},
 		{"B10 immunity just short enough", Config{Store: store, FenceAfter: 3*time.Second - 1, MaxChecks: 3, Interval: time.Second}, nil},
 	}

@@ -71,7 +71,8 @@ func (b *broker) fail(f ...faults) {
 }
 
 func (b *broker) SendHalf(ctx context.Context, m txmq.Message, props map[string]string,
-	local func(rocketmq.Half) txmq.Verdict) (rocketmq.HalfResult, error) {
+	local func(rocketmq.Half) txmq.Verdict,
+) (rocketmq.HalfResult, error) {
 	if err := ctx.Err(); err != nil {
 		return rocketmq.HalfResult{}, err
 	}

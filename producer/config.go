@@ -145,7 +145,7 @@ func joinFields(errs ...error) error {
 	seen := map[string]bool{}
 	var add func(error)
 	add = func(err error) {
-		if many, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // errors.Join's, taken apart
+		if many, ok := err.(interface{ Unwrap() []error }); ok { // errors.Join's, taken apart
 			for _, e := range many.Unwrap() {
 				add(e)
 			}

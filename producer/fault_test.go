@@ -172,7 +172,8 @@ type onDisk struct {
 }
 
 func (o onDisk) SendHalf(ctx context.Context, m txmq.Message, props map[string]string,
-	local func(rocketmq.Half) txmq.Verdict) (rocketmq.HalfResult, error) {
+	local func(rocketmq.Half) txmq.Verdict,
+) (rocketmq.HalfResult, error) {
 	line, err := json.Marshal(stored{m, props, time.Now()})
 	if err == nil {
 		err = os.WriteFile(filepath.Join(o.dir, "halves"), line, 0o600)

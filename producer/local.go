@@ -160,7 +160,7 @@ func (s *send) outcomeUnknown(cause error) error {
 // causeOf is err without the mark txmq.ErrOutcomeUnknown, which would be a lie
 // once the outcome is known.
 func causeOf(err error) error {
-	many, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // the wrapping of model.Tx.Commit
+	many, ok := err.(interface{ Unwrap() []error }) // the wrapping of model.Tx.Commit
 	if !ok {
 		return err
 	}

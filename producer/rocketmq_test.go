@@ -299,7 +299,8 @@ type stalling struct {
 }
 
 func (s stalling) SendHalf(ctx context.Context, m txmq.Message, props map[string]string,
-	local func(rocketmq.Half) txmq.Verdict) (rocketmq.HalfResult, error) {
+	local func(rocketmq.Half) txmq.Verdict,
+) (rocketmq.HalfResult, error) {
 	return s.halves.SendHalf(ctx, m, props, func(h rocketmq.Half) txmq.Verdict {
 		s.stall()
 		return local(h)

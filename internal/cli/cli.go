@@ -1,0 +1,75 @@
+package cli
+
+import (
+	"context"
+	"io"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/txmq/txmq"
+)
+
+const description = `Look after the tables of txmq: migrate them, look into them, run the jobs that keep them healthy.
+
+The database is named by --dsn, else by $TXMQ_DSN, else by the first line of --dsn-file; the first that is set counts. The last two keep the password out of the process list. It is one of
+
+  mysql://user:password@tcp(host:port)/database?param=value
+  user:password@tcp(host:port)/database (the same, as in Go programs)
+  sqlite:///absolute/path.db or sqlite://relative/path.db
+
+for MySQL, MariaDB and SQLite. The password stands as it is, not URL-encoded. parseTime and loc are always set to true and UTC here, whatever the DSN says. Passwords are never printed.
+
+Exit codes: 0 done, 1 failed, 2 wrong usage.`
+
+// commands is the whole command line.
+type commands struct {
+	DSN            txmq.Secret   `name:"dsn" env:"TXMQ_DSN" placeholder:"DSN" help:"The database, as said above."`
+	DSNFile        string        `name:"dsn-file" placeholder:"PATH" help:"File whose first line is the DSN; - is the standard input."`
+	Prefix         string        `default:"t_" help:"What the tables' names start with."`
+	ConnectTimeout time.Duration `default:"5s" help:"How long to wait for the database to answer. What then asks for the tables has as long again."`
+
+	Migrate migrateCommands `cmd:"" help:"Make, update and show the tables."`
+	Records recordsCommands `cmd:"" help:"Look into the consume records."`
+	Serve   serveCommand    `cmd:"" help:"Run the jobs, with /livez and /readyz, until SIGTERM."`
+	Version versionCommand  `cmd:"" help:"Print the version."`
+}
+
+// app is what every command gets.
+type app struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	root           *commands
+}
+
+// exited carries kong's wish to exit (after --help) up to Run.
+type exited int
+
+// Run does what args say, and returns the exit code. It ends early, and
+// cleanly, when ctx ends.
+func Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) (code int) {
+	root := &commands{}
+	a := &app{stdin: stdin, stdout: stdout, stderr: stderr, root: root}
+	defer func() {
+		switch v := recover().(type) {
+		case nil:
+		case exited:
+			code = int(v)
+		default:
+			panic(v)
+		}
+	}()
+	parser, err := kong.New(root,
+		kong.Name("txmq"), kong.Description(description),
+		kong.Writers(stdout, stderr), kong.Exit(func(code int) { panic(exited(code)) }),
+		kong.BindTo(ctx, (*context.Context)(nil)), kong.Bind(a),
+		kong.ConfigureHelp(kong.HelpOptions{WrapUpperBound: 100}))
+	if err != nil {
+		return report(stderr, err, args)
+	}
+	parsed, err := parser.Parse(args)
+	if err != nil {
+		return report(stderr, usage("see `txmq --help`", "%w", err), args)
+	}
+	return report(stderr, parsed.Run(), args)
+}

@@ -1,0 +1,144 @@
+package cli
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/url"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/txmq/txmq"
+)
+
+// source is a parsed DSN: one of the two is set.
+type source struct {
+	mysql  *mysql.Config
+	sqlite string // path
+	params string // of SQLite's
+}
+
+const hintDSN = "want mysql://user:password@tcp(host:port)/database or sqlite:///path; see `txmq --help`"
+
+// dsn is the DSN by precedence: flag, environment (kong has merged these), file.
+func (a *app) dsn() (txmq.Secret, error) {
+	if a.root.DSN != "" {
+		return a.root.DSN, nil
+	}
+	if a.root.DSNFile == "" {
+		return "", usage("give --dsn, $TXMQ_DSN or --dsn-file", "no database is named")
+	}
+	text, err := a.firstLine(a.root.DSNFile)
+	if err != nil {
+		return "", failed(fmt.Errorf("--dsn-file: %w", err), "check the path and its permissions")
+	}
+	if text == "" {
+		return "", usage("its first line has to be the DSN", "--dsn-file %s is empty", a.root.DSNFile)
+	}
+	return txmq.Secret(text), nil
+}
+
+func (a *app) firstLine(path string) (string, error) {
+	in := a.stdin
+	if path != "-" {
+		f, err := os.Open(path) //nolint:gosec // the user names it
+		if err != nil {
+			return "", err
+		}
+		defer func() { _ = f.Close() }()
+		in = f
+	}
+	line, err := bufio.NewReader(in).ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return "", err
+	}
+	return strings.TrimSpace(line), nil
+}
+
+var schemeRule = regexp.MustCompile(`^([A-Za-z][A-Za-z0-9+.-]*)://`)
+
+// parseDSN reads a DSN. Its errors hold nothing of it but a scheme's name: where
+// a character is missing, the parser takes the password for something else, and
+// quotes it.
+func parseDSN(dsn txmq.Secret) (source, error) {
+	text := string(dsn)
+	m := schemeRule.FindStringSubmatch(text)
+	if m == nil {
+		return parseMySQL(text)
+	}
+	rest := text[len(m[0]):]
+	switch scheme := strings.ToLower(m[1]); scheme {
+	case "mysql", "mariadb":
+		return parseMySQL(rest)
+	case "sqlite":
+		path, params, _ := strings.Cut(rest, "?")
+		if path == "" {
+			return source{}, usage(hintDSN, "the DSN of SQLite names no file")
+		}
+		return source{sqlite: path, params: params}, nil
+	case "postgres", "postgresql":
+		return source{}, usage(hintDSN, "PostgreSQL is not supported yet")
+	default:
+		return source{}, usage(hintDSN, "the DSN's scheme is none of mysql, mariadb, sqlite")
+	}
+}
+
+func parseMySQL(text string) (s source, err error) {
+	defer func() {
+		if recover() != nil { // the driver panics on the parameter "strict"
+			err = usage(hintDSN, "the DSN can't be parsed")
+		}
+	}()
+	cfg, parseErr := mysql.ParseDSN(text)
+	switch {
+	case parseErr != nil && strings.HasPrefix(parseErr.Error(), "invalid DSN: "): // those are constant
+		return source{}, usage(hintDSN, "%w", parseErr)
+	case parseErr != nil:
+		return source{}, usage(hintDSN, "the DSN can't be parsed")
+	case !slices.Contains([]string{"tcp", "tcp4", "tcp6", "unix"}, cfg.Net):
+		return source{}, usage(hintDSN, "the DSN's network is none of tcp, tcp4, tcp6, unix")
+	case cfg.DBName == "":
+		return source{}, usage(hintDSN, "the DSN names no database")
+	}
+	cfg.ParseTime, cfg.Loc = true, time.UTC
+	cfg.Logger = &mysql.NopLogger{} // its errors come back to us
+	return source{mysql: cfg}, nil
+}
+
+// exists keeps a file from being made where one is expected: by a mistyped path
+// there would be an empty database, which says something else is wrong.
+func (s source) exists(create bool) error {
+	_, err := os.Stat(s.sqlite)
+	if err == nil || create && errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return failed(fmt.Errorf("%v: %w", s, errors.Unwrap(err)), "check the path; only `txmq migrate up` makes the file")
+}
+
+// sqliteDSN is what the driver gets.
+func (s source) sqliteDSN(create bool) string {
+	mode := "rw"
+	if create {
+		mode = "rwc"
+	}
+	params := []string{"mode=" + mode, "_pragma=busy_timeout(5000)", "_txlock=immediate"}
+	if s.params != "" {
+		params = append(params, s.params)
+	}
+	return "file:" + (&url.URL{Path: s.sqlite}).EscapedPath() + "?" + strings.Join(params, "&")
+}
+
+// String says where the database is, for people; never how to get in.
+func (s source) String() string {
+	if s.mysql != nil {
+		return fmt.Sprintf("MySQL database %s at %s", s.mysql.DBName, s.mysql.Addr)
+	}
+	return "SQLite database " + s.sqlite
+}

@@ -1,0 +1,98 @@
+package jobs
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/glebarez/sqlite"
+	gomysql "github.com/go-sql-driver/mysql"
+	"gorm.io/driver/mysql"
+	"gorm.io/gorm"
+)
+
+// hooks is a database/sql driver around another, which calls before, once, when
+// a statement that starts with prefix is about to go to the database.
+type hooks struct {
+	driver.Connector
+	prefix string
+	before func()
+	once   sync.Once
+}
+
+func (h *hooks) meet(query string) {
+	if h.before != nil && strings.HasPrefix(query, h.prefix) {
+		h.once.Do(h.before)
+	}
+}
+
+// Connect wraps a connection.
+func (h *hooks) Connect(ctx context.Context) (driver.Conn, error) {
+	c, err := h.Connector.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &hookedConn{Conn: c, h: h}, nil
+}
+
+// hookedConn forwards by hand what embedding driver.Conn would lose.
+type hookedConn struct {
+	driver.Conn
+	h *hooks
+}
+
+func (c *hookedConn) ExecContext(ctx context.Context, q string, args []driver.NamedValue) (driver.Result, error) {
+	c.h.meet(q)
+	return c.Conn.(driver.ExecerContext).ExecContext(ctx, q, args)
+}
+
+func (c *hookedConn) QueryContext(ctx context.Context, q string, args []driver.NamedValue) (driver.Rows, error) {
+	return c.Conn.(driver.QueryerContext).QueryContext(ctx, q, args)
+}
+
+func (c *hookedConn) PrepareContext(ctx context.Context, q string) (driver.Stmt, error) {
+	return c.Conn.(driver.ConnPrepareContext).PrepareContext(ctx, q)
+}
+
+func (c *hookedConn) BeginTx(ctx context.Context, o driver.TxOptions) (driver.Tx, error) {
+	return c.Conn.(driver.ConnBeginTx).BeginTx(ctx, o)
+}
+
+// sqliteConnector makes a connector of a driver that has none.
+type sqliteConnector struct {
+	d   driver.Driver
+	dsn string
+}
+
+func (c sqliteConnector) Connect(context.Context) (driver.Conn, error) { return c.d.Open(c.dsn) }
+func (c sqliteConnector) Driver() driver.Driver                        { return c.d }
+
+// hooked is a pool of its own on b's database, behind h.
+func (b *bundle) hooked(t *testing.T, h *hooks) *gorm.DB {
+	t.Helper()
+	db := b.open(t)
+	switch d := db.Dialector.(type) {
+	case *mysql.Dialector:
+		cfg, err := gomysql.ParseDSN(d.DSN)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if h.Connector, err = gomysql.NewConnector(cfg); err != nil {
+			t.Fatal(err)
+		}
+		return openDB(t, mysql.New(mysql.Config{Conn: sql.OpenDB(h)}))
+	case *sqlite.Dialector:
+		pool, err := db.DB()
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.Connector = sqliteConnector{pool.Driver(), d.DSN}
+		return openDB(t, &sqlite.Dialector{Conn: sql.OpenDB(h)})
+	default:
+		t.Fatalf("no hooks for %T", d)
+		return nil
+	}
+}
