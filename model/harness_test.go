@@ -286,6 +286,7 @@ func (b *bundle) in(t tb, event string, status Status) ConsumeRecord {
 		}
 	case Fail, Dead:
 		b.fail(t, h, status == Dead)
+	case Processing:
 	}
 	return b.find(t, event)
 }

@@ -125,6 +125,33 @@ var applyChecks = []check{
 			t.Errorf("Apply = %+v, %v, want InProgress", c, err)
 		}
 	}},
+	{name: "Apply takes a row only as it has seen it", run: func(t *testing.T, b *bundle) {
+		for set, wantIt := range map[string]struct {
+			decision Decision
+			err      error
+		}{
+			"version = version + 1":      {0, errMoving}, // each time anew
+			"lease_until = '2100-01-01'": {InProgress, nil},
+			"status = 'SUCCESS'":         {Duplicate, nil},
+			"status = 'DEAD'":            {Buried, nil},
+		} {
+			exec(t, b.db, "DELETE FROM t_msg_consume")
+			b.claim(t, "e", "w1")
+			b.clock.Add(2 * minute)
+			waiting := b.s.d.waiting
+			b.between(func(_ int, c conn) {
+				_, err := c.ExecContext(t.Context(), "UPDATE t_msg_consume SET "+set)
+				want(t, err)
+			})
+			tx := b.begin(t)
+			c, err := tx.Apply(t.Context(), arrival("e"), short)
+			if !errors.Is(err, wantIt.err) || c.Decision != wantIt.decision {
+				t.Errorf("with %s: Apply = %v, %v, want %v, %v", set, c.Decision, err, wantIt.decision, wantIt.err)
+			}
+			tx.Rollback()
+			b.s.d.waiting = waiting
+		}
+	}},
 	{name: "a rolled-back Apply is failed by the version it saw", run: func(t *testing.T, b *bundle) {
 		for i, before := range []struct {
 			make func(event string)

@@ -169,12 +169,12 @@ var claimChecks = []check{
 }
 
 // between makes interfere run after a claim has looked at the row and before it
-// takes it.
-func (b *bundle) between(interfere func(round int)) {
+// takes it, on the claim's own connection if it wants to.
+func (b *bundle) between(interfere func(round int, c conn)) {
 	waiting, calls := b.s.d.waiting, 0
 	b.s.d.waiting = func(ctx context.Context, c conn, wait time.Duration, do func(string) error) error {
 		if calls++; calls%2 == 0 {
-			interfere(calls / 2)
+			interfere(calls/2, c)
 		}
 		return waiting(ctx, c, wait, do)
 	}
@@ -189,7 +189,7 @@ var takeOverChecks = []check{
 			t.Fatal(err)
 		}
 		defer heart.Close()
-		b.between(func(int) { want(t, heart.Extend(t.Context(), h, minute)) })
+		b.between(func(int, conn) { want(t, heart.Extend(t.Context(), h, minute)) })
 		if c, _ := b.claim(t, "e", "w2"); c.Decision != InProgress {
 			t.Errorf("Claim = %+v, want InProgress", c)
 		}
@@ -198,7 +198,7 @@ var takeOverChecks = []check{
 	{name: "a row that finishes between the look and the take is a duplicate", needs: two, run: func(t *testing.T, b *bundle) {
 		_, h := b.claim(t, "e", "w1")
 		b.clock.Add(2 * minute)
-		b.between(func(int) { want(t, b.succeed(t, h)) })
+		b.between(func(int, conn) { want(t, b.succeed(t, h)) })
 		if c, _ := b.claim(t, "e", "w2"); c.Decision != Duplicate {
 			t.Errorf("Claim = %+v, want Duplicate", c)
 		}
@@ -207,7 +207,7 @@ var takeOverChecks = []check{
 	{name: "a row that another takes between the look and the take is in progress", needs: two, run: func(t *testing.T, b *bundle) {
 		b.in(t, "e", Fail)
 		rival := b.store(t, Config{Clock: b.clock})
-		b.between(func(int) {
+		b.between(func(int, conn) {
 			c, err := rival.Claim(t.Context(), arrival("e"), "rival", minute, short)
 			if err != nil || c.Decision != Run {
 				t.Errorf("rival = %v, %v", c, err)
@@ -221,7 +221,7 @@ var takeOverChecks = []check{
 	{name: "a row that is taken, fails and is FAIL again is not taken by an old look", needs: two, run: func(t *testing.T, b *bundle) {
 		r := b.in(t, "e", Fail)
 		rival := b.store(t, Config{Clock: b.clock})
-		b.between(func(round int) {
+		b.between(func(round int, _ conn) {
 			if round > 1 {
 				return
 			}
@@ -252,7 +252,7 @@ var takeOverChecks = []check{
 	}},
 	{name: "a row that keeps changing hands is an error in the end", needs: two, run: func(t *testing.T, b *bundle) {
 		b.in(t, "e", Fail)
-		b.between(func(int) { exec(t, b.db, "UPDATE t_msg_consume SET version = version + 1") })
+		b.between(func(int, conn) { exec(t, b.db, "UPDATE t_msg_consume SET version = version + 1") })
 		_, err := b.s.Claim(t.Context(), arrival("e"), "w2", minute, short)
 		wantErr(t, "Claim", err, errMoving)
 	}},

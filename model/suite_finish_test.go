@@ -32,6 +32,11 @@ var moved = []struct {
 	{"finished", func(t *testing.T, b *bundle, h Held) Held { want(t, b.succeed(t, h)); return h }},
 	{"failed", func(t *testing.T, b *bundle, h Held) Held { b.fail(t, h, false); return h }},
 	{"dead", func(t *testing.T, b *bundle, h Held) Held { b.fail(t, h, true); return h }},
+	{"dead, and claimed by nobody", func(t *testing.T, b *bundle, h Held) Held {
+		b.fail(t, h, true)
+		h.Owner, h.Version = "", h.Version+1
+		return h
+	}},
 	{"swept", func(t *testing.T, b *bundle, h Held) Held {
 		b.clock.Add(2 * minute)
 		if rows, err := b.s.Sweep(t.Context(), 10); err != nil || len(rows) != 1 {

@@ -210,6 +210,8 @@ var jobChecks = []check{
 	{name: "EndJob gives the lease back, and the next run is due after next", run: func(t *testing.T, b *bundle) {
 		j := b.take(t, "w1", false, true)
 		want(t, b.s.EndJob(t.Context(), j, minute))
+		wantErr(t, "EndJob again", b.s.EndJob(t.Context(), j, 0), txmq.ErrLeaseLost)
+		wantErr(t, "RenewJob afterwards", b.s.RenewJob(t.Context(), j, minute), txmq.ErrLeaseLost)
 		b.take(t, "w2", false, false)
 		b.clock.Add(minute)
 		j2 := b.take(t, "w2", false, true)

@@ -228,7 +228,7 @@ var raceChecks = []check{
 				defer tx.Rollback()
 				if side == 0 {
 					if err := tx.Log(t.Context(), a, RouteHalf); err != nil {
-						return nil //nolint:nilerr // it lost
+						return nil // it lost
 					}
 					err := tx.Commit(t.Context())
 					committed.Store(err == nil)
@@ -236,7 +236,7 @@ var raceChecks = []check{
 				}
 				fresh, err := tx.Fence(t.Context(), a)
 				if err != nil || !fresh {
-					return nil //nolint:nilerr // it lost
+					return nil // it lost
 				}
 				err = tx.Commit(t.Context())
 				fenced.Store(err == nil)
