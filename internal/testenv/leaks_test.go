@@ -21,7 +21,7 @@ const selfTest = "SELF_TEST_TOPIC"
 // A Shutdown this soon after Start meets a request in flight, and the client
 // has a data race there of its own (the flag rmqClient.close). Under -race it is
 // reported as ours unless the client is compiled without, which make test does:
-// -gcflags=github.com/apache/rocketmq-client-go/v2/...=-race=false .
+// -gcflags="github.com/apache/rocketmq-client-go/v2/...=-race=false -l" .
 func TestIgnoresCoverTheClient(t *testing.T) {
 	server := primitive.NewPassthroughResolver([]string{NameServer(t)})
 	for name, start := range map[string]func(*testing.T, primitive.NsResolver) (stop func() error){

@@ -44,13 +44,18 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
+	return newWorldOn(t, testenv.NameServer(t), testenv.Broker(t))
+}
+
+func newWorldOn(t *testing.T, nameServer, broker string) *world {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)
 	name := "e2e-" + strings.ToLower(rand.Text()[:12])
 	w := &world{
-		ctx: ctx, ns: testenv.NameServer(t), topic: name, senders: "p-" + name, group: "c-" + name, handler: "shares",
+		ctx: ctx, ns: nameServer, topic: name, senders: "p-" + name, group: "c-" + name, handler: "shares",
 	}
-	w.makeTopic(t, testenv.Broker(t))
+	w.makeTopic(t, broker)
 	w.dsn = testenv.MySQL(t)
 	w.open(t)
 	return w
