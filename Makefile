@@ -34,8 +34,10 @@ services:
 
 demo: demo-real
 
+# DEMO_ARGS=--without-dedup shows that a double effect would be seen.
 demo-real: services
-	go run ./examples/orders demo
+	go build -o bin/orders ./examples/orders
+	bin/orders demo $(DEMO_ARGS)
 
 clean:
 	scripts/services down

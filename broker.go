@@ -1,6 +1,10 @@
 package txmq
 
-import "log/slog"
+import (
+	"fmt"
+	"io"
+	"log/slog"
+)
 
 // Secret is a string that prints as "[secret]" whatever the verb, also inside
 // a struct, in JSON and in slog.
@@ -18,6 +22,15 @@ func (s Secret) String() string {
 
 // GoString hides the value from %#v.
 func (s Secret) GoString() string { return `"` + s.String() + `"` }
+
+// Format hides the value from every verb.
+func (s Secret) Format(f fmt.State, verb rune) {
+	text := s.String()
+	if verb == 'q' || verb == 'v' && f.Flag('#') {
+		text = s.GoString()
+	}
+	_, _ = io.WriteString(f, text)
+}
 
 // MarshalText hides the value from JSON, YAML and the like.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }

@@ -11,14 +11,18 @@ import (
 type Event interface{ event() }
 
 // Observe receives every event, on the goroutine where it happened: it must be
-// quick, safe for concurrent use, and not panic. Nil: nobody looks.
+// quick and safe for concurrent use. Nil: nobody looks.
 type Observe func(context.Context, Event)
 
-// Emit calls o with e when there is somebody to call.
+// Emit calls o with e when there is somebody to call. A panic of o costs the
+// observer that event and nothing else: work that goes right must not end
+// because it is watched.
 func (o Observe) Emit(ctx context.Context, e Event) {
-	if o != nil {
-		o(ctx, e)
+	if o == nil {
+		return
 	}
+	defer func() { _ = recover() }()
+	o(ctx, e)
 }
 
 // HalfSent: a half message is on the broker, its local function has not run.

@@ -34,7 +34,7 @@ func TestSecretIsNeverPrinted(t *testing.T) {
 		}
 	}
 	for _, v := range []any{secret, &broker, broker, []txmq.Secret{secret}, map[string]txmq.Secret{"k": secret}, struct{ B txmq.Broker }{broker}} {
-		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X"} {
+		for _, verb := range []string{"%d", "%t", "%c", "%v", "%+v", "%#v", "%s", "%q", "%x", "%X"} {
 			if verb == "%#v" && reflect.TypeOf(v).Kind() == reflect.Pointer {
 				v = broker
 			}

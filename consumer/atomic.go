@@ -57,5 +57,5 @@ func (r *run) work(ctx context.Context, tx *model.Tx) error {
 	if err := fault.Point(fault.ConsumeAfterHandler); err != nil {
 		return err
 	}
-	return ours(tx.Commit(ctx))
+	return r.ours(tx.Commit(ctx))
 }

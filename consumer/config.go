@@ -153,7 +153,7 @@ func (c Config) checkHandlers() (errs []error) {
 	if len(c.Handlers) == 0 {
 		errs = append(errs, &txmq.FieldError{Field: "consumer.Config.Handlers", Want: "at least one"})
 	}
-	seen := map[string]bool{}
+	seen, names := map[string]bool{}, map[string]bool{}
 	for i, h := range c.Handlers {
 		switch {
 		case h.Topic == "":
@@ -162,6 +162,10 @@ func (c Config) checkHandlers() (errs []error) {
 			bad(i, "Topic", h.Topic, "one handler a topic")
 		}
 		seen[h.Topic] = true
+		if names[h.Name] {
+			bad(i, "Name", h.Name, "a name of its own: one event ID in two topics of one name would run in the first only")
+		}
+		names[h.Name] = true
 		if len(h.Name) > txmq.MaxEventIDBytes {
 			bad(i, "Name", h.Name, "at most 255 bytes")
 		}

@@ -49,3 +49,13 @@ func TestBackoff(t *testing.T) {
 		}
 	}
 }
+
+func TestNamesOfHandlersDiffer(t *testing.T) {
+	t.Parallel()
+	_, err := New(Config{Group: "g", Handlers: []Handler{
+		{Topic: "order-paid", Name: "shares", Do: Atomic(pay)}, {Topic: "order-created", Name: "shares", Do: Atomic(pay)},
+	}})
+	if err == nil || !strings.Contains(err.Error(), `Handlers[1].Name is "shares"`) {
+		t.Errorf("New = %v, want the second name refused", err)
+	}
+}

@@ -284,7 +284,7 @@ func swallowDeadlock(t *testing.T, b *bundle, mode func(Func) Work) {
 		heavy.Exec("UPDATE accounts SET balance = balance + 1 WHERE id = 2")
 		waits := make(chan error, 1)
 		go func() { waits <- heavy.Exec("UPDATE accounts SET name = 'x' WHERE id = 1").Error }()
-		waitForLockWait(t, b.db)
+		waitForUpdate(t, b.db)
 		err := tx.Exec("UPDATE accounts SET balance = balance + 1 WHERE id = 2").Error
 		deadlocked = b.store.Deadlock(err)
 		if err := <-waits; err != nil {
@@ -307,14 +307,14 @@ func swallowDeadlock(t *testing.T, b *bundle, mode func(Func) Work) {
 	}
 }
 
-// waitForLockWait returns when some transaction of this server waits for a lock
-// on the accounts of this database.
-func waitForLockWait(t *testing.T, db *gorm.DB) {
+// waitForUpdate returns when the rival's statement runs. Whichever of the two
+// then comes to wait second closes the circle.
+func waitForUpdate(t *testing.T, db *gorm.DB) {
 	t.Helper()
 	for {
 		var n int64
-		err := db.Raw(`SELECT COUNT(*) FROM information_schema.innodb_trx t JOIN information_schema.processlist p
-			ON p.id = t.trx_mysql_thread_id WHERE t.trx_state = 'LOCK WAIT' AND p.db = DATABASE()`).Scan(&n).Error
+		err := db.Raw(`SELECT COUNT(*) FROM information_schema.processlist
+			WHERE db = DATABASE() AND state = 'Updating' AND info LIKE 'UPDATE accounts SET name%'`).Scan(&n).Error
 		if err != nil {
 			t.Error(err)
 			return

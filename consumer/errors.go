@@ -36,6 +36,7 @@ func (e *PanicError) Error() string { return fmt.Sprintf("handler panicked: %v",
 // Causes of a handler's context, and reasons of a delivery's end.
 var (
 	errDeadline = errors.New("handler deadline is over")
+	errNotBegun = errors.New("the handler could not begin in time: its key or a connection was not free")
 	errGone     = errors.New("handler ended its goroutine without returning")
 	errUsedUp   = errors.New("attempts are used up: the workers of earlier runs died")
 )

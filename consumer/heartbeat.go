@@ -67,18 +67,29 @@ func (b *heartbeat) start(ctx context.Context, store *model.Store) (stop func() 
 
 // hold keeps the lease of a claimed record until release, and gives a context
 // that ends with the cause txmq.ErrLeaseLost when it is lost.
-func (b *heartbeat) hold(ctx context.Context, h model.Held) (_ context.Context, release func()) {
+func (b *heartbeat) hold(ctx context.Context, h model.Held) (_ context.Context, _ *beat, release func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	e := &beat{held: h, until: time.Now().Add(b.cfg.Deadline + grace), cancel: cancel}
+	e := &beat{held: h, cancel: cancel}
 	b.mu.Lock()
 	b.held[e] = struct{}{}
 	b.mu.Unlock()
-	return ctx, func() {
+	b.from(e)
+	return ctx, e, func() {
 		b.mu.Lock()
 		delete(b.held, e)
 		b.mu.Unlock()
 		cancel(nil)
 	}
+}
+
+// from counts the deadline of e anew: its handler begins. nil: nothing is held.
+func (b *heartbeat) from(e *beat) {
+	if e == nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	e.until = time.Now().Add(b.cfg.Deadline + grace)
 }
 
 func (b *heartbeat) renew(ctx context.Context, heart *model.Heart) {
@@ -91,8 +102,8 @@ func (b *heartbeat) renew(ctx context.Context, heart *model.Heart) {
 	}
 	b.mu.Unlock()
 	for _, e := range beats {
-		ctx, cancel := context.WithTimeout(ctx, b.cfg.Lease/3)
-		err := heart.Extend(ctx, e.held, b.cfg.Lease)
+		bounded, cancel := context.WithTimeout(ctx, b.cfg.Lease/3)
+		err := heart.Extend(bounded, e.held, b.cfg.Lease)
 		cancel()
 		switch {
 		case errors.Is(err, txmq.ErrLeaseLost) && b.holds(e): // else it has ended since

@@ -3,6 +3,7 @@ package consumer
 import (
 	"context"
 	"sync"
+	"time"
 )
 
 // keyLock serves deliveries of one key one after another inside the process, so
@@ -20,8 +21,9 @@ type turn struct {
 
 func newKeyLock() *keyLock { return &keyLock{held: map[string]*turn{}} }
 
-// take waits for the key until ctx ends.
-func (l *keyLock) take(ctx context.Context, key string) (release func(), err error) {
+// take waits for the key until ctx ends. A holder that hangs loses its turn
+// after hold.
+func (l *keyLock) take(ctx context.Context, key string, hold time.Duration) (release func(), err error) {
 	l.mu.Lock()
 	t := l.held[key]
 	if t == nil {
@@ -41,7 +43,10 @@ func (l *keyLock) take(ctx context.Context, key string) (release func(), err err
 	}
 	select {
 	case <-t.free:
-		return func() { t.free <- struct{}{}; leave() }, nil
+		var once sync.Once
+		pass := func() { once.Do(func() { t.free <- struct{}{} }) }
+		hung := time.AfterFunc(hold, pass)
+		return func() { hung.Stop(); pass(); leave() }, nil
 	case <-ctx.Done():
 		leave()
 		return nil, context.Cause(ctx)

@@ -26,6 +26,8 @@ type run struct {
 	m       *primitive.MessageExt
 	arrival model.Arrival
 	claimed model.Claimed
+	limit   limit
+	beat    *beat // Tracked: what renews the lease
 }
 
 // ending is what the broker is told, and what is reported.
@@ -46,6 +48,42 @@ func later(o txmq.Outcome, d time.Duration, err error) ending {
 
 func deadLetter(err error) ending {
 	return ending{result: rocketmq.Result{Kind: rocketmq.DeadLetter}, outcome: txmq.OutcomeDead, err: err}
+}
+
+// limit ends a delivery's context after a time that is set anew for each part
+// of the way: what is waited for before the handler is not the handler's.
+type limit struct {
+	cancel context.CancelCauseFunc
+	timer  *time.Timer
+	shown  context.CancelFunc
+}
+
+func newLimit(parent context.Context) (context.Context, limit) {
+	ctx, cancel := context.WithCancelCause(parent)
+	return ctx, limit{cancel: cancel}
+}
+
+func (l *limit) set(d time.Duration, cause error) {
+	if l.timer != nil {
+		l.timer.Stop()
+	}
+	l.timer = time.AfterFunc(d, func() { l.cancel(cause) })
+}
+
+// show gives the handler a context that knows its deadline. It lives as long as
+// the delivery: ended with the handler, it would tear a connection whose result
+// the handler left open.
+func (l *limit) show(ctx context.Context, d time.Duration) context.Context {
+	ctx, l.shown = context.WithTimeoutCause(ctx, d, errDeadline)
+	return ctx
+}
+
+func (l *limit) end() {
+	l.timer.Stop()
+	if l.shown != nil {
+		l.shown()
+	}
+	l.cancel(nil)
 }
 
 // soon is the delay of a delivery that is tried again for a passing reason.
@@ -71,9 +109,11 @@ func (r *run) deliver(stop context.Context) (end ending) {
 	if err := r.name(); err != nil {
 		return r.nameless(stop, err)
 	}
-	ctx, cancel := context.WithTimeoutCause(stop, r.c.cfg.Deadline, errDeadline)
-	defer cancel()
-	release, err := r.c.keys.take(ctx, r.arrival.Consumer+"\x00"+r.arrival.EventID)
+	var ctx context.Context
+	ctx, r.limit = newLimit(stop)
+	defer r.limit.end()
+	r.limit.set(r.c.cfg.Deadline, errNotBegun)
+	release, err := r.c.keys.take(ctx, r.arrival.Consumer+"\x00"+r.arrival.EventID, 2*r.c.cfg.Deadline+grace)
 	if err != nil {
 		return later(txmq.OutcomeInProgress, soon, err)
 	}
@@ -92,8 +132,10 @@ func (r *run) name() error {
 	if m.Queue != nil {
 		at.BrokerName, at.QueueID = m.Queue.BrokerName, m.Queue.QueueId
 	}
-	r.arrival = model.Arrival{
-		EventID: r.h.EventID(m), Consumer: r.h.Name, PayloadHash: sha256.Sum256(m.Body), At: at,
+	r.arrival = model.Arrival{Consumer: r.h.Name, PayloadHash: sha256.Sum256(m.Body), At: at}
+	var err error
+	if r.arrival.EventID, err = r.eventID(); err != nil {
+		return err
 	}
 	switch n := len(r.arrival.EventID); {
 	case n == 0:
@@ -102,6 +144,16 @@ func (r *run) name() error {
 		return fmt.Errorf("%w that fits: it has %d bytes, at most 255 do", txmq.ErrMissingID, n)
 	}
 	return nil
+}
+
+// eventID asks the handler's function, which is the user's and may panic.
+func (r *run) eventID() (id string, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			id, err = "", fmt.Errorf("%w: EventID panicked: %v", txmq.ErrMissingID, v)
+		}
+	}()
+	return r.h.EventID(r.m), nil
 }
 
 // place is a key for a message that can't have one of its own: where it lies,
@@ -166,6 +218,10 @@ func (r *run) unclaimed(ctx context.Context, err error) ending {
 // does not take the client's worker along. It returns when the handler has.
 func (r *run) call(ctx context.Context, tx *model.Tx) error {
 	d := r.delivery()
+	deadline := r.c.cfg.Deadline
+	r.limit.set(deadline, errDeadline) // ends the transaction too
+	r.c.beats.from(r.beat)
+	ctx = r.limit.show(ctx, deadline)
 	done := make(chan error, 1)
 	go func() { // the receive below waits for it
 		err := errGone
@@ -175,7 +231,7 @@ func (r *run) call(ctx context.Context, tx *model.Tx) error {
 			}
 			done <- err
 		}()
-		err = r.h.Do.fn(ctx, tx.DB(), d)
+		err = r.h.Do.fn(ctx, tx.DB().WithContext(ctx), d)
 	}()
 	err := <-done
 	if ended := context.Cause(ctx); ended != nil && err == nil {

@@ -21,7 +21,8 @@ func (r *run) tracked(ctx, stop context.Context) ending {
 	if r.claimed.RetryCnt >= r.c.cfg.MaxAttempts {
 		return r.giveUp(stop, errUsedUp) // each of its workers died, or it would be DEAD
 	}
-	ctx, end := r.c.beats.hold(ctx, r.held())
+	ctx, beat, end := r.c.beats.hold(ctx, r.held())
+	r.beat = beat
 	defer end()
 	if err := r.workTracked(ctx); err != nil {
 		return r.failed(ctx, stop, err)
@@ -55,13 +56,13 @@ func (r *run) workTracked(ctx context.Context) error {
 	// Closed first: nothing of the handler may come between Succeed and COMMIT,
 	// and nothing is marked in a transaction that is broken.
 	if err := tx.Close(ctx); err != nil {
-		return ours(err)
+		return r.ours(err)
 	}
 	if err := tx.Succeed(ctx, r.held()); err != nil {
 		if errors.Is(err, txmq.ErrLeaseLost) {
 			r.c.cfg.Observe.Emit(ctx, txmq.LeaseLost{Consumer: r.h.Name, EventID: r.arrival.EventID})
 		}
-		return ours(err)
+		return r.ours(err)
 	}
-	return ours(tx.Commit(ctx))
+	return r.ours(tx.Commit(ctx))
 }

@@ -37,7 +37,7 @@ func kindOf(err error) kind {
 }
 
 // ours sorts an error of the consumer's own statements, COMMIT among them.
-func ours(err error) error {
+func (r *run) ours(err error) error {
 	switch {
 	case err == nil:
 		return nil
@@ -45,10 +45,12 @@ func ours(err error) error {
 		return &troubled{uncertain, err}
 	case errors.Is(err, txmq.ErrLeaseLost):
 		return &troubled{moved, err}
-	case errors.Is(err, txmq.ErrTxMisused), ownTimeout(err):
+	case ownTimeout(err):
 		return err // the handler's doing
-	default:
+	case errors.Is(err, txmq.ErrTxBroken), r.c.cfg.Store.Transient(err):
 		return &troubled{passing, err}
+	default:
+		return err // would come again, as a misuse
 	}
 }
 

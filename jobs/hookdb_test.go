@@ -15,16 +15,16 @@ import (
 )
 
 // hooks is a database/sql driver around another, which calls before, once, when
-// a statement that starts with prefix is about to go to the database.
+// a statement that holds text is about to go to the database.
 type hooks struct {
 	driver.Connector
-	prefix string
+	text   string
 	before func()
 	once   sync.Once
 }
 
 func (h *hooks) meet(query string) {
-	if h.before != nil && strings.HasPrefix(query, h.prefix) {
+	if h.before != nil && strings.Contains(query, h.text) {
 		h.once.Do(h.before)
 	}
 }

@@ -117,7 +117,7 @@ func TestSweep(t *testing.T) {
 			slow, stuck := claim(t, worker, "slow", "dead 1"), claim(t, worker, "stuck", "dead 2")
 			b.clock.Add(lease)
 			var ended error
-			h := &hooks{prefix: "UPDATE t_msg_consume SET status = 'FAIL'", before: func() {
+			h := &hooks{text: "UPDATE t_msg_consume SET status = 'FAIL'", before: func() {
 				ended = succeed(context.WithoutCancel(t.Context()), worker, slow) // the sweep has read both rows
 			}}
 			r, swept := b.sweeper(t, Config{Store: b.storeOn(t, b.hooked(t, h))})
@@ -143,7 +143,7 @@ func TestSweep(t *testing.T) {
 			worker := b.store(t)
 			claim(t, worker, "e", "dead")
 			b.clock.Add(lease)
-			h := &hooks{prefix: "UPDATE t_msg_consume SET status = 'FAIL'", before: func() {
+			h := &hooks{text: "UPDATE t_msg_consume SET status = 'FAIL'", before: func() {
 				if _, err := worker.Claim(context.WithoutCancel(t.Context()), arrival("e"), "next", lease, time.Second); err != nil {
 					t.Error(err)
 				}

@@ -186,6 +186,23 @@ func decide(r ConsumeRecord, a Arrival) (Decision, error) {
 	}
 }
 
+// changeWaiting is changeAlone on a connection of its own, since a wait may be a
+// session's setting.
+func (s *Store) changeWaiting(ctx context.Context, wait time.Duration, template string, args ...any) (n int64, err error) {
+	c, err := s.pool.Conn(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = c.Close() }()
+	err = s.alone(func() error {
+		return s.d.waiting(ctx, c, wait, func(prefix string) (err error) {
+			n, err = s.changePrefixed(ctx, c, prefix, template, args...)
+			return err
+		})
+	})
+	return n, err
+}
+
 // changePrefixed is change for a statement that a dialect puts words before.
 func (s *Store) changePrefixed(ctx context.Context, c conn, prefix, template string, args ...any) (int64, error) {
 	res, err := c.ExecContext(ctx, prefix+s.q(template), args...)

@@ -30,10 +30,7 @@ type dialect struct {
 	nowPlus    string // the same plus ? microseconds
 	random     string // a new random name
 	rest       string // microseconds until lease_until, NULL without one
-	age        string // microseconds since updated_at
-	lock       string // ends a locking read that waits
 	lockNowait string // ends a locking read that doesn't
-	skipLocked string // ends a locking read that passes by locked rows
 	isolation  sql.IsolationLevel
 	savepoints bool // see txguard.Rules
 	backslash  bool // see txguard.Rules
@@ -46,7 +43,6 @@ type dialect struct {
 	// its statement has to start with.
 	waiting func(ctx context.Context, c conn, wait time.Duration, do func(prefix string) error) error
 
-	duplicate   func(error) bool // unique key violated
 	deadlock    func(error) bool // the server rolled the transaction back to end a deadlock
 	lockWait    func(error) bool // a lock was not to be had in time, or at once
 	missing     func(error) bool // no such table

@@ -14,7 +14,6 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/pressly/goose/v3/database"
-	"gorm.io/gorm"
 
 	"github.com/txmq/txmq"
 )
@@ -31,7 +30,7 @@ const (
 	erDeadlock      = 1213
 	erCheckRead     = 1020 // MariaDB: the row has changed since the snapshot
 	erShutdown      = 1053
-	erNoSavepoint   = 1305
+	erNotThere      = 1305 // savepoint, function or procedure
 	erInterrupted   = 1317
 	erXARollback    = 1402
 	erXALockWait    = 1613
@@ -53,15 +52,11 @@ func mysqlDialect() dialect {
 		nowPlus:     "(UTC_TIMESTAMP(3) + INTERVAL ? MICROSECOND)",
 		random:      "UUID()",
 		rest:        "TIMESTAMPDIFF(MICROSECOND, {now}, lease_until)",
-		age:         "TIMESTAMPDIFF(MICROSECOND, updated_at, {now})",
-		lock:        "FOR UPDATE",
 		lockNowait:  "FOR UPDATE NOWAIT",
-		skipLocked:  "FOR UPDATE SKIP LOCKED",
 		isolation:   sql.LevelReadCommitted,
 		savepoints:  true,
 		backslash:   true,
 		insert:      mysqlInsert,
-		duplicate:   func(err error) bool { return mysqlNumber(err, erDupEntry) || errors.Is(err, gorm.ErrDuplicatedKey) },
 		deadlock:    func(err error) bool { return mysqlNumber(err, erDeadlock, erCheckRead) },
 		lockWait:    func(err error) bool { return mysqlNumber(err, erLockWait, erNowaitMySQL) },
 		missing:     func(err error) bool { return mysqlNumber(err, erNoSuchTable) },
@@ -102,7 +97,10 @@ func mysqlBreaks(err error) bool {
 		errors.Is(err, sql.ErrConnDone) || errors.Is(err, sql.ErrTxDone) {
 		return true
 	}
-	return mysqlNumber(err, erLockWait, erLockTableFull, erDeadlock, erCheckRead, erShutdown, erNoSavepoint,
+	if mysqlNumber(err, erNotThere) {
+		return strings.Contains(err.Error(), "SAVEPOINT") // and no function or procedure: the function's mistake
+	}
+	return mysqlNumber(err, erLockWait, erLockTableFull, erDeadlock, erCheckRead, erShutdown,
 		erInterrupted, erXARollback, erXALockWait, erXADeadlock, erKilled, erTimeoutMaria, erTimeoutMySQL)
 }
 
@@ -127,10 +125,28 @@ func mysqlProbe(ctx context.Context, c conn, d *dialect) error {
 	if err := mysqlVersion(version); err != nil {
 		return err
 	}
+	isolation := "@@SESSION.transaction_isolation"
+	d.waiting = waitBySession(wait)
 	if strings.Contains(version, "MariaDB") {
-		d.waiting = waitBySetStatement
-	} else {
-		d.waiting = waitBySession(wait)
+		isolation, d.waiting = "@@SESSION.tx_isolation", waitBySetStatement
+	}
+	return mysqlSession(ctx, c, isolation)
+}
+
+// mysqlSession refuses what would make a statement's outcome a lie: without
+// autocommit a statement that stands alone commits nothing, and with dirty reads
+// a SUCCESS may be seen that is rolled back later.
+func mysqlSession(ctx context.Context, c conn, isolation string) error {
+	var autocommit bool
+	var level string
+	if err := c.QueryRowContext(ctx, "SELECT @@SESSION.autocommit, "+isolation).Scan(&autocommit, &level); err != nil {
+		return err
+	}
+	switch {
+	case !autocommit:
+		return &txmq.SchemaError{Problem: "the connections have autocommit off", Hint: "take autocommit=0 out of the DSN or the server's init_connect"}
+	case strings.EqualFold(level, "READ-UNCOMMITTED"):
+		return &txmq.SchemaError{Problem: "the connections read uncommitted rows", Hint: "use READ COMMITTED or REPEATABLE READ"}
 	}
 	return nil
 }
@@ -166,16 +182,26 @@ func waitBySession(restore int) func(context.Context, conn, time.Duration, func(
 			_, err := c.ExecContext(ctx, "SET SESSION innodb_lock_wait_timeout="+strconv.Itoa(seconds))
 			return err
 		}
-		if err := set(ctx, wholeSeconds(wait)); err != nil {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		// Not ctx: ended between two of the three, it would leave the setting on
+		// a connection that goes back to the service's pool.
+		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), sessionLimit)
+		defer cancel()
+		if err := set(bounded, wholeSeconds(wait)); err != nil {
 			return err
 		}
 		err := do("")
-		if lost(err) {
-			return err // the connection is gone, and its setting with it
+		if restored := set(bounded, restore); err == nil {
+			err = restored
 		}
-		return errors.Join(err, set(context.WithoutCancel(ctx), restore))
+		return err
 	}
 }
+
+// sessionLimit bounds setting and restoring a session's lock wait.
+const sessionLimit = 5 * time.Second
 
 // wholeSeconds rounds up: the server counts in seconds, and 0 would not wait.
 func wholeSeconds(d time.Duration) int {

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/pressly/goose/v3/database"
-	"gorm.io/gorm"
 )
 
 //go:embed migrations/sqlite/*.sql
@@ -39,15 +38,11 @@ func sqliteDialect() dialect {
 		random:  "lower(hex(randomblob(16)))",
 		// In whole milliseconds, as the columns: a julianday is good to about 50 µs.
 		rest: "1000 * CAST(ROUND((julianday(lease_until) - julianday({now})) * 86400000.0) AS INTEGER)",
-		age:  "1000 * CAST(ROUND((julianday({now}) - julianday(updated_at)) * 86400000.0) AS INTEGER)",
 		// One writer at a time: a write transaction is the lock.
 		isolation: sql.LevelDefault,
 		insert:    sqliteInsert,
 		waiting: func(_ context.Context, _ conn, _ time.Duration, do func(string) error) error {
 			return do("") // the DSN's busy_timeout is the limit
-		},
-		duplicate: func(err error) bool {
-			return sqliteCode(err) == sqliteConstraint && strings.Contains(err.Error(), "UNIQUE") || errors.Is(err, gorm.ErrDuplicatedKey)
 		},
 		deadlock:    func(error) bool { return false },
 		lockWait:    func(err error) bool { c := sqliteCode(err); return c == sqliteBusy || c == sqliteLocked },

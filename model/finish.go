@@ -2,7 +2,6 @@ package model
 
 import (
 	"context"
-	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -128,80 +127,6 @@ func (f Failure) kept() (body, properties []byte, err error) {
 	return f.Body, properties, err
 }
 
-// Heart is one connection kept for renewing leases, so that a heartbeat never
-// waits for the handlers' connections. Not safe for concurrent use.
-type Heart struct {
-	s *Store
-	c *sql.Conn
-}
-
-// Heart reserves a connection, or gives one that shares the pool where the pool
-// has a single connection only. Close gives it back.
-func (s *Store) Heart(ctx context.Context) (*Heart, error) {
-	if s.MaxOpenConns() == 1 {
-		return &Heart{s: s}, nil
-	}
-	c, err := s.pool.Conn(ctx)
-	if err != nil {
-		return nil, wrapOp("heartbeat", "", err)
-	}
-	return &Heart{s: s, c: c}, nil
-}
-
-// Close returns the connection to the pool.
-func (h *Heart) Close() error {
-	if h.c == nil {
-		return nil
-	}
-	return h.c.Close()
-}
-
-// Extend moves the lease's end to lease from now by the database's clock. A row
-// that has another owner or version, or has ended, gives txmq.ErrLeaseLost.
-func (h *Heart) Extend(ctx context.Context, held Held, lease time.Duration) error {
-	err := h.extend(ctx, h.conn(), held, lease)
-	if h.c != nil && h.s.d.breaks(err) && ctx.Err() == nil {
-		_ = h.c.Close() // a dead connection: take another, once
-		c, connErr := h.s.pool.Conn(ctx)
-		if connErr != nil {
-			h.c = nil
-			return wrapOp("heartbeat", held.EventID, connErr)
-		}
-		h.c = c
-		err = h.extend(ctx, c, held, lease)
-	}
-	return wrapOp("heartbeat", held.EventID, err)
-}
-
-func (h *Heart) conn() conn {
-	if h.c == nil {
-		return h.s.pool
-	}
-	return h.c
-}
-
-func (h *Heart) extend(ctx context.Context, c conn, held Held, lease time.Duration) error {
-	n, err := h.s.change(ctx, c, `UPDATE {prefix}msg_consume SET lease_until = {now+?}, updated_at = {now}
-		WHERE event_id = ? AND consumer = ? AND status = 'PROCESSING' AND owner = ? AND version = ?`,
-		micros(lease), held.EventID, held.Consumer, held.Owner, held.Version)
-	if err != nil || n == 1 {
-		return err
-	}
-	// Two renewals in one millisecond change nothing, and then a server that
-	// counts changed rows says 0.
-	r, err := h.s.find(ctx, c, held.EventID, held.Consumer)
-	switch {
-	case errors.Is(err, txmq.ErrNotFound):
-		return txmq.ErrLeaseLost
-	case err != nil:
-		return err
-	case r.Status == Processing && r.Owner == held.Owner && r.Version == held.Version:
-		return nil
-	default:
-		return txmq.ErrLeaseLost
-	}
-}
-
 // Sweep: PROCESSING with lease over -> FAIL, at most limit rows, oldest lease
 // first, each by compare-and-set: a row that finished or was renewed meanwhile
 // stays. It returns the rows as they were.
@@ -211,19 +136,23 @@ func (s *Store) Sweep(ctx context.Context, limit int) ([]ConsumeRecord, error) {
 		return nil, wrapOp("sweep", "", err)
 	}
 	var swept []ConsumeRecord
+	var errs []error
 	for _, r := range stuck {
 		if err := fault.Point(fault.SweepBeforeRow); err != nil {
 			return swept, wrapOp("sweep", r.EventID, err)
 		}
 		ok, err := s.SweepOne(ctx, r)
-		if err != nil {
-			return swept, err
-		}
 		if ok {
 			swept = append(swept, r)
 		}
+		if err != nil {
+			errs = append(errs, err)
+		}
+		if ctx.Err() != nil {
+			break
+		}
 	}
-	return swept, nil
+	return swept, errors.Join(errs...)
 }
 
 // stuck walks idx_sweep and takes no lock.
@@ -236,11 +165,16 @@ func (s *Store) stuck(ctx context.Context, c conn, limit int) ([]ConsumeRecord, 
 	return scanRecords(rows)
 }
 
-// SweepOne sweeps the record if it still is as r says; else it gives false.
+// SweepOne sweeps the record if it still is as r says; else it gives false. So
+// it does for a row that another transaction holds for about a second: its
+// worker lives after all, or the next sweep finds it free.
 func (s *Store) SweepOne(ctx context.Context, r ConsumeRecord) (bool, error) {
-	n, err := s.changeAlone(ctx, `UPDATE {prefix}msg_consume SET status = 'FAIL', version = version + 1, owner = '',
+	n, err := s.changeWaiting(ctx, time.Second, `UPDATE {prefix}msg_consume SET status = 'FAIL', version = version + 1, owner = '',
 		lease_until = NULL, next_retry_at = {now}, last_error = ?, updated_at = {now}
 		WHERE id = ? AND status = 'PROCESSING' AND version = ? AND lease_until <= {now}`,
 		cut(fmt.Errorf("swept: the lease of %s was over", r.Owner)), r.ID, r.Version)
+	if s.d.lockWait(err) {
+		return false, nil
+	}
 	return n == 1, wrapOp("sweep", r.EventID, err)
 }

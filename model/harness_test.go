@@ -73,6 +73,7 @@ func harnesses() []harness {
 		{name: "mariadb, clientFoundRows", open: maria(nil, "clientFoundRows=true"), server: true, same: true},
 		{name: "mariadb, loc and time_zone of Shanghai", open: maria(nil, "loc=Asia%2FShanghai", "time_zone=%27%2B08%3A00%27"), server: true, same: true},
 		{name: "mariadb, no interpolateParams", open: maria(nil, "interpolateParams=false"), server: true},
+		{name: "mariadb, charset of three bytes", open: maria(nil, "charset=utf8"), server: true, same: true},
 		{name: "mariadb, PrepareStmt", open: maria(prepare), server: true, same: true},
 		{name: "mariadb, TranslateError", open: maria(translate), server: true, same: true},
 		{name: "mariadb, waits as MySQL", open: maria(nil, "interpolateParams=false"), server: true, same: true, tune: session},
@@ -126,7 +127,7 @@ func TestStore(t *testing.T) {
 	var all []check
 	for _, part := range [][]check{
 		claimChecks, takeOverChecks, applyChecks, finishChecks, releaseChecks, failChecks, sweepChecks, readChecks,
-		logChecks, jobChecks, keyChecks, openChecks, txChecks, raceChecks,
+		logChecks, jobChecks, keyChecks, openChecks, txChecks, raceChecks, troubleChecks,
 	} {
 		all = append(all, part...)
 	}

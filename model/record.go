@@ -121,8 +121,8 @@ type Filter struct {
 	Limit    int           // 1 to 1000; 0 means 100
 }
 
-// Records lists records by id. With Status it walks idx_purge, else the primary
-// key; it takes no lock.
+// Records lists records by id. With Status an index that starts with it serves,
+// else the primary key; it takes no lock.
 func (s *Store) Records(ctx context.Context, f Filter) ([]ConsumeRecord, error) {
 	if f.Limit == 0 {
 		f.Limit = 100
@@ -175,11 +175,16 @@ func cut(err error) string {
 	if err == nil {
 		return ""
 	}
-	text := strings.ToValidUTF8(err.Error(), "\uFFFD")
-	if runes := []rune(text); len(runes) > MaxErrorRunes {
-		return string(runes[:MaxErrorRunes-1]) + "…"
+	runes := []rune(strings.ToValidUTF8(err.Error(), "\uFFFD"))
+	for i, r := range runes {
+		if r > 0xFFFF {
+			runes[i] = '\uFFFD' // a DSN with charset=utf8 can't send it, and then FAIL could not be written
+		}
 	}
-	return text
+	if len(runes) > MaxErrorRunes {
+		runes = append(runes[:MaxErrorRunes-1], '…')
+	}
+	return string(runes)
 }
 
 func staleRow(op string, a Arrival) error {

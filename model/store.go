@@ -149,10 +149,10 @@ func (s *Store) q(template string) string {
 		now = strings.Replace(s.d.nowPlus, "?", strconv.FormatInt(us, 10), 1)
 		nowPlus = strings.Replace(s.d.nowPlus, "?", "("+strconv.FormatInt(us, 10)+" + ?)", 1)
 	}
-	text := strings.NewReplacer("{rest}", s.d.rest, "{age}", s.d.age, "{random}", s.d.random).Replace(template)
+	text := strings.NewReplacer("{rest}", s.d.rest, "{random}", s.d.random).Replace(template)
 	text = strings.NewReplacer(
 		"{prefix}", s.prefix, "{now}", now, "{now+?}", nowPlus,
-		"{lock}", s.d.lock, "{lock nowait}", s.d.lockNowait, "{skip locked}", s.d.skipLocked,
+		"{lock nowait}", s.d.lockNowait,
 	).Replace(text)
 	if s.clock == nil {
 		s.texts.Store(template, text)

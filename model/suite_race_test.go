@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/go-sql-driver/mysql"
 	"gorm.io/gorm"
 
 	"github.com/txmq/txmq"
@@ -172,6 +173,27 @@ var raceChecks = []check{
 		want(t, b.together(20, func(i int) error {
 			return b.s.Fail(t.Context(), Failure{Arrival: arrival(fmt.Sprint("n", i)), Err: errNoStock})
 		}))
+	}},
+	{name: "B33 a deadlock of a statement that is its own transaction reaches nobody", needs: server, run: func(t *testing.T, b *bundle) {
+		insert, victims := b.s.d.insert, 0
+		b.s.d.insert = func(ctx context.Context, c conn, q string, args []any) (bool, error) {
+			if victims++; victims%2 == 1 {
+				return false, &mysql.MySQLError{Number: erDeadlock}
+			}
+			return insert(ctx, c, q, args)
+		}
+		if c, _ := b.claim(t, "e", "w1"); c.Decision != Run {
+			t.Errorf("Claim = %+v, want Run", c)
+		}
+		want(t, b.s.Fail(t.Context(), Failure{Arrival: arrival("f"), Err: errNoStock}))
+		b.take(t, "w1", false, true)
+		if victims != 6 {
+			t.Errorf("%d inserts, want each twice", victims)
+		}
+		tx := b.begin(t)
+		if _, err := tx.Apply(t.Context(), arrival("g"), short); !b.s.Deadlock(err) {
+			t.Errorf("Apply = %v, want the deadlock told: the caller has to begin again", err)
+		}
 	}},
 	{name: "one of many claims of a FAIL row gets it", needs: two, run: func(t *testing.T, b *bundle) {
 		b.in(t, "e", Fail)

@@ -3,8 +3,10 @@ package model
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
+	"time"
 
 	"gorm.io/gorm"
 
@@ -12,34 +14,47 @@ import (
 	"github.com/txmq/txmq/internal/txguard"
 )
 
+// commitLimit is how long COMMIT may stay without an answer before its outcome
+// counts as unknown. Drivers give COMMIT no context of its own.
+const commitLimit = 10 * time.Second
+
 // Tx is a transaction that txmq began and alone ends. The user's function gets
 // DB(), behind the guard; txmq's own statements run below it. Not safe for
 // concurrent use.
 type Tx struct {
-	s     *Store
-	db    *gorm.DB
-	guard *txguard.Pool
-	ended bool
+	s       *Store
+	session *sql.Conn // the transaction's own, until it has ended
+	db      *gorm.DB
+	guard   *txguard.Pool
+	ended   bool
 }
 
 // Begin starts a transaction at READ COMMITTED (SQLite: its own level). The
 // context's end rolls it back.
 func (s *Store) Begin(ctx context.Context) (*Tx, error) {
-	return s.begin(ctx, s.d.isolation)
+	session, err := s.pool.Conn(ctx)
+	if err != nil {
+		return nil, wrapOp("begin", "", err)
+	}
+	inner, err := session.BeginTx(ctx, &sql.TxOptions{Isolation: s.d.isolation})
+	if err != nil {
+		return nil, wrapOp("begin", "", errors.Join(err, session.Close()))
+	}
+	t := &Tx{s: s, session: session, db: s.db.Session(&gorm.Session{NewDB: true, Context: ctx})}
+	t.guard = txguard.Wrap(t.asGorm(inner), txguard.Rules{
+		Breaks: s.d.breaks, Savepoints: s.d.savepoints, Backslash: s.d.backslash,
+	})
+	t.db.Statement.ConnPool = t.guard
+	return t, nil
 }
 
-func (s *Store) begin(ctx context.Context, level sql.IsolationLevel) (*Tx, error) {
-	db := s.db.WithContext(ctx).Begin(&sql.TxOptions{Isolation: level})
-	if db.Error != nil {
-		return nil, wrapOp("begin", "", db.Error)
+// asGorm is the transaction as gorm itself would have begun it: with its
+// prepared statements, where the service asked for them.
+func (t *Tx) asGorm(inner *sql.Tx) gorm.Tx {
+	if prepared, ok := t.s.db.ConnPool.(*gorm.PreparedStmtDB); ok {
+		return &gorm.PreparedStmtTX{Tx: inner, PreparedStmtDB: prepared}
 	}
-	inner, ok := db.Statement.ConnPool.(gorm.Tx)
-	if !ok {
-		return nil, wrapOp("begin", "", fmt.Errorf("connection pool %T gives no gorm.Tx", db.Statement.ConnPool))
-	}
-	guard := txguard.Wrap(inner, txguard.Rules{Breaks: s.d.breaks, Savepoints: s.d.savepoints, Backslash: s.d.backslash})
-	db.Statement.ConnPool = guard
-	return &Tx{s: s, db: db, guard: guard}, nil
+	return inner
 }
 
 // DB is the handle for the user's function, with the context of Begin.
@@ -53,17 +68,18 @@ func (t *Tx) Err() error { return t.guard.Err() }
 func (t *Tx) Close(ctx context.Context) error { return t.guard.Finish(ctx) }
 
 // Commit closes and commits. nil: committed. An error that Is
-// txmq.ErrOutcomeUnknown: COMMIT was sent, and its answer did not come or was an
-// error (a server that turns read-only refuses COMMIT and leaves the
-// transaction open, so that is no rollback): look before saying anything. Any
-// other error: rolled back.
+// txmq.ErrOutcomeUnknown: COMMIT was sent, and its answer did not come within
+// 10 s, or was an error; the connection is closed then, so that the server ends
+// what may still be open (SQLite, and a server that turns read-only, refuse
+// COMMIT and leave it so), and the row has to be looked at before anything is
+// said. Any other error: rolled back.
 func (t *Tx) Commit(ctx context.Context) error {
 	if err := t.Close(ctx); err != nil {
 		t.Rollback()
 		return err
 	}
 	t.ended = true
-	err := t.guard.Raw().Commit()
+	err := t.commit()
 	switch {
 	case err == nil:
 		return nil
@@ -71,6 +87,27 @@ func (t *Tx) Commit(ctx context.Context) error {
 		return fmt.Errorf("%w: %w", txmq.ErrTxBroken, err)
 	default:
 		return fmt.Errorf("%w: %w", txmq.ErrOutcomeUnknown, err)
+	}
+}
+
+var errNoAnswer = fmt.Errorf("no answer to COMMIT within %v", commitLimit)
+
+// commit waits for the answer, but not for ever. Without one the goroutine goes
+// on until the connection's own time-outs end it, and closes the connection.
+func (t *Tx) commit() error {
+	done := make(chan error, 1)
+	go func() {
+		err := t.guard.Raw().Commit()
+		t.release(err)
+		done <- err
+	}()
+	limit := time.NewTimer(commitLimit)
+	defer limit.Stop()
+	select {
+	case err := <-done:
+		return err
+	case <-limit.C:
+		return errNoAnswer
 	}
 }
 
@@ -89,7 +126,17 @@ func (t *Tx) Rollback() {
 	}
 	t.ended = true
 	_ = t.guard.Shut()
-	_ = t.guard.Raw().Rollback() // its error changes nothing: an open transaction dies with its connection
+	t.release(t.guard.Raw().Rollback())
+}
+
+// release gives the connection back, or closes it where what is open on it is
+// not known to have ended. ErrTxDone: the context's end has rolled back.
+func (t *Tx) release(err error) {
+	if err != nil && !errors.Is(err, sql.ErrTxDone) {
+		// Raw closes a connection whose function says that it is bad.
+		_ = t.session.Raw(func(any) error { return driver.ErrBadConn })
+	}
+	_ = t.session.Close() // ErrConnDone after a closed one
 }
 
 func (t *Tx) conn() conn { return t.guard.Raw() }

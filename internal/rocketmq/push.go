@@ -279,8 +279,13 @@ func (c *PushConsumer) Resume() {
 // stays unacknowledged, and so does what a Handle returns after that. Its error
 // is ctx's, if Handles were left running. It may be called more than once.
 func (c *PushConsumer) Close(ctx context.Context) error {
-	return c.life.close(ctx, func() error {
+	// Before the state says closed: what is pulled after that is dropped, and no
+	// pull may move the offset past it.
+	if c.life.begin() == nil {
 		c.client.Suspend()
+		c.life.end()
+	}
+	return c.life.close(ctx, func() error {
 		left := c.life.drain(ctx)
 		c.settle()
 		c.cancel()

@@ -26,6 +26,7 @@ const (
 // txmq.ErrBrokerUnreachable and names the addresses.
 func brokersOf(ctx context.Context, b txmq.Broker, topic string) ([]remoting.BrokerAddr, error) {
 	var failed error
+	unknown := false
 	for _, ns := range b.NameServers {
 		brokers, err := ask(ctx, ns, topic)
 		var code *remoting.CodeError
@@ -33,9 +34,13 @@ func brokersOf(ctx context.Context, b txmq.Broker, topic string) ([]remoting.Bro
 		case err == nil && len(brokers) > 0:
 			return brokers, nil
 		case err == nil, errors.As(err, &code) && code.Code == remoting.ResTopicNotExist:
-			return nil, fmt.Errorf("%w: topic %q does not exist", txmq.ErrRefused, topic)
+			unknown = true // one that has just started knows nothing yet: ask the next
+			continue
 		}
 		failed = err
+	}
+	if unknown {
+		return nil, fmt.Errorf("%w: topic %q does not exist", txmq.ErrRefused, topic)
 	}
 	return nil, fmt.Errorf("%w: name server %s: %w", txmq.ErrBrokerUnreachable, strings.Join(b.NameServers, ", "), failed)
 }

@@ -69,6 +69,14 @@ var doomed = map[string]func(tx *gorm.DB) error{
 		var v int
 		return tx.Raw("SELECT v FROM items WHERE id = 'y' FOR UPDATE").Row().Scan(&v)
 	},
+	"statement prepared past gorm": func(tx *gorm.DB) error {
+		stmt, err := tx.Statement.ConnPool.PrepareContext(context.Background(), "UPDATE items SET v = 9 WHERE id = 'y'")
+		if err != nil {
+			return err
+		}
+		_, err = stmt.Exec()
+		return errors.Join(err, stmt.Close())
+	},
 	"nested transaction": func(tx *gorm.DB) error {
 		return tx.Transaction(func(tx *gorm.DB) error {
 			_ = tx.Exec("UPDATE items SET v = 9 WHERE id = 'y'").Error

@@ -50,6 +50,8 @@ type Pool struct {
 	done   bool  // Finish was called
 	busy   int   // statements under way
 	marked bool  // the savepoint is set and has to be released
+	sticky bool  // a prepared statement is out: its errors pass by, so the savepoint always stands
+	rows   []*sql.Rows
 }
 
 // Wrap puts a guard around the transaction that gorm began.
@@ -74,10 +76,24 @@ func (p *Pool) Err() error {
 // Finish closes the guard to the function and says whether its transaction may
 // be committed. The caller then commits or rolls back Raw.
 func (p *Pool) Finish(ctx context.Context) error {
+	p.closeRows()
 	if err := p.Shut(); err != nil {
 		return err
 	}
 	return p.release(ctx)
+}
+
+// closeRows ends the results that the function left open, which would be in the
+// way of the next statement, and hears what errors the others ended with.
+func (p *Pool) closeRows() {
+	p.mu.Lock()
+	rows := p.rows
+	p.rows = nil
+	p.mu.Unlock()
+	for _, r := range rows {
+		p.Note(r.Err())
+		_ = r.Close()
+	}
 }
 
 // Shut refuses what the function may still try, and says what is wrong already.
@@ -113,7 +129,10 @@ func (p *Pool) Rollback() error { return p.misuse("ROLLBACK") }
 
 // PrepareContext prepares in the transaction.
 func (p *Pool) PrepareContext(ctx context.Context, query string) (*sql.Stmt, error) {
-	if err := p.enter(ctx, query, false); err != nil {
+	p.mu.Lock()
+	p.sticky = true
+	p.mu.Unlock()
+	if err := p.enter(ctx, query, true); err != nil {
 		return nil, err
 	}
 	defer p.leave()
@@ -128,12 +147,16 @@ func (p *Pool) ExecContext(ctx context.Context, query string, args ...any) (sql.
 		return nil, err
 	}
 	defer p.leave()
-	pool := p.inner
-	if isSavepoint(query, p.rules.Backslash) {
-		pool = p.raw
+	if !isSavepoint(query, p.rules.Backslash) {
+		res, err := p.inner.ExecContext(ctx, query, args...)
+		p.Note(err)
+		return res, err
 	}
-	res, err := pool.ExecContext(ctx, query, args...)
+	res, err := p.raw.ExecContext(ctx, query, args...)
 	p.Note(err)
+	if err == nil && p.isSticky() {
+		err = p.mark(ctx) // behind the function's own, which would go with it
+	}
 	return res, err
 }
 
@@ -145,6 +168,11 @@ func (p *Pool) QueryContext(ctx context.Context, query string, args ...any) (*sq
 	defer p.leave()
 	rows, err := p.inner.QueryContext(ctx, query, args...) //nolint:sqlclosecheck // the caller closes it
 	p.Note(err)
+	if rows != nil {
+		p.mu.Lock()
+		p.rows = append(p.rows, rows)
+		p.mu.Unlock()
+	}
 	return rows, err
 }
 
@@ -204,20 +232,36 @@ func (p *Pool) enter(ctx context.Context, query string, mark bool) error {
 		return err
 	}
 	p.busy++
+	mark = mark || p.sticky && !isSavepoint(query, p.rules.Backslash)
 	p.mu.Unlock()
 
 	err := p.release(ctx)
-	if err == nil && mark && p.rules.Savepoints {
-		_, err = p.raw.ExecContext(ctx, "SAVEPOINT "+savepoint)
-		p.Note(err)
-		p.mu.Lock()
-		p.marked = err == nil
-		p.mu.Unlock()
+	if err == nil && mark {
+		err = p.mark(ctx)
 	}
 	if err != nil {
 		p.leave()
 	}
 	return err
+}
+
+// mark sets the savepoint whose loss tells of a rollback that nobody saw.
+func (p *Pool) mark(ctx context.Context) error {
+	if !p.rules.Savepoints {
+		return nil
+	}
+	_, err := p.raw.ExecContext(ctx, "SAVEPOINT "+savepoint)
+	p.Note(err)
+	p.mu.Lock()
+	p.marked = err == nil
+	p.mu.Unlock()
+	return err
+}
+
+func (p *Pool) isSticky() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.sticky
 }
 
 func (p *Pool) leave() {
