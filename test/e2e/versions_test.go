@@ -23,11 +23,14 @@ func TestBrokerVersions(t *testing.T) {
 			w.consumer(t, new(events))
 			proxy, seen := w.proxy(t), new(events)
 			p := w.producer(t, seen, through(proxy))
+			// The third end: they go out one after another, on one connection.
+			lost := proxy.Inject(wireproxy.Fault{
+				Code: remoting.EndTransaction, Action: wireproxy.DropRequest, Skip: 2, Count: 1, Match: endOfSend,
+			})
 
 			w.send(t, p, "committed")
 			_, err := p.SendInTransaction(w.ctx, w.message("refused"), func(*gorm.DB) error { return errBusiness })
 			wantError(t, err, errBusiness)
-			lost := proxy.Inject(wireproxy.Fault{Code: remoting.EndTransaction, Action: wireproxy.DropRequest, Count: 1, Match: endOfSend})
 			w.send(t, p, "checked")
 			must(t, lost.Wait(w.ctx, 1))
 
