@@ -18,6 +18,7 @@ import (
 
 	"github.com/glebarez/sqlite"
 	"github.com/rogpeppe/go-internal/testscript"
+	"go.uber.org/goleak"
 	"gorm.io/driver/mysql"
 	"gorm.io/gorm"
 	"gorm.io/gorm/logger"
@@ -28,7 +29,20 @@ import (
 )
 
 // In the scripts, txmq is this binary run as the command: a process of its own.
-func TestMain(m *testing.M) { testscript.Main(m, map[string]func(){"txmq": main}) }
+func TestMain(m *testing.M) { testscript.Main(checked{m}, map[string]func(){"txmq": main}) }
+
+// checked fails when the tests leave goroutines behind. testenv.Main would end
+// the process before testscript has tidied up.
+type checked struct{ m *testing.M }
+
+func (c checked) Run() int {
+	code := c.m.Run()
+	if err := goleak.Find(); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return code
+}
 
 // TestScripts runs each story of testdata/script on an empty database of its
 // own, which $TXMQ_DSN names.
