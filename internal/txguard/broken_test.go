@@ -32,7 +32,10 @@ func (b *bundle) rival(t *testing.T) (want func() <-chan error) {
 	return func() <-chan error {
 		done := make(chan error, 1)
 		go func() {
-			done <- errors.Join(tx.Exec("UPDATE items SET v = v + 1 WHERE id = 'x'").Error, tx.Rollback().Error)
+			// The limit of a second is for the guarded side: on a machine that stalls,
+			// this one may wait longer until the circle closes.
+			done <- errors.Join(tx.Exec("SET STATEMENT innodb_lock_wait_timeout=50 FOR UPDATE items SET v = v + 1 WHERE id = 'x'").Error,
+				tx.Rollback().Error)
 		}()
 		return done
 	}
