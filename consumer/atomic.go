@@ -13,7 +13,11 @@ const deadlockTries = 5
 
 // atomic is protocol A: claim, handler and success in one transaction.
 func (r *run) atomic(ctx, stop context.Context) ending {
-	tx, err := r.apply(ctx)
+	var tx *model.Tx
+	err := r.waited(ctx, func(ctx context.Context) (err error) {
+		tx, err = r.apply(ctx)
+		return err
+	})
 	if err != nil || r.claimed.Decision != model.Run {
 		return r.unclaimed(stop, err)
 	}
@@ -22,7 +26,7 @@ func (r *run) atomic(ctx, stop context.Context) ending {
 		tx.Rollback() // before the failure is written: the row is locked until then
 		return r.failed(ctx, stop, err)
 	}
-	return r.done()
+	return r.done(stop)
 }
 
 // apply begins and claims. The transaction is open only when the decision is

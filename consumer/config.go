@@ -23,6 +23,13 @@ const (
 	MissingRetry
 )
 
+// Wait says how to wait in place. The zero value does not wait; a set Max with
+// Poll 0 polls every 50ms. It holds one of the Workers meanwhile.
+type Wait struct {
+	Poll time.Duration // between two looks. Default 50ms
+	Max  time.Duration // in all; less than Deadline, which bounds all that comes before the handler
+}
+
 // Config says what to consume and how. Fields marked Required must be set; a
 // zero value elsewhere means the default.
 type Config struct {
@@ -50,6 +57,10 @@ type Config struct {
 	// transaction on its key, in whole seconds (the server counts so). Default
 	// 1s.
 	ClaimWait time.Duration
+	// Wait has a delivery whose event another worker has in progress look again
+	// in place, until that is decided, before it asks for redelivery. Default:
+	// no waiting.
+	Wait Wait
 	// MaxAttempts is after how many runs an event is DEAD. Default 16.
 	MaxAttempts int
 	// Backoff between them.
@@ -84,6 +95,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.MaxAttempts == 0 {
 		c.MaxAttempts = 16
+	}
+	if c.Wait.Max != 0 {
+		def(&c.Wait.Poll, 50*time.Millisecond)
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -136,6 +150,12 @@ func (c Config) check() error {
 	if c.Lease >= c.ConsumeTimeout {
 		bad("Lease", c.Lease, fmt.Sprintf("less than ConsumeTimeout (%v), after which the client sends a running message back", c.ConsumeTimeout))
 	}
+	switch w := c.Wait; {
+	case w.Max < 0 || w.Max >= c.Deadline:
+		bad("Wait.Max", w.Max, fmt.Sprintf("0, or less than Deadline (%v)", c.Deadline))
+	case w.Poll < 0, w.Max == 0 && w.Poll != 0, w.Max != 0 && w.Poll > w.Max:
+		bad("Wait.Poll", w.Poll, "more than 0 and at most Wait.Max")
+	}
 	if c.MissingID > MissingRetry {
 		bad("MissingID", uint8(c.MissingID), "MissingDead or MissingRetry")
 	}
@@ -170,7 +190,7 @@ func (c Config) checkHandlers() (errs []error) {
 			bad(i, "Name", h.Name, "at most 255 bytes")
 		}
 		if h.Do.fn == nil {
-			bad(i, "Do", nil, "consumer.Atomic(fn) or consumer.Tracked(fn)")
+			bad(i, "Do", nil, "consumer.Atomic(fn), consumer.Tracked(fn) or consumer.External(fn)")
 		}
 	}
 	return errs

@@ -17,9 +17,20 @@ type Func func(ctx context.Context, tx *gorm.DB, d *Delivery) error
 
 // Work is a Func with the mode it runs in. Atomic and Tracked make one.
 type Work struct {
-	fn      Func
-	tracked bool
+	fn   Func
+	mode mode
 }
+
+type mode uint8
+
+const (
+	modeAtomic mode = iota
+	modeTracked
+	modeExternal
+)
+
+// claims: the record is claimed under a lease before the handler runs.
+func (m mode) claims() bool { return m != modeAtomic }
 
 // Atomic runs fn in one transaction with its consume record, which is written
 // as SUCCESS and seen by nobody before the COMMIT: one statement more than the
@@ -29,7 +40,22 @@ func Atomic(fn Func) Work { return Work{fn: fn} }
 // Tracked first commits a PROCESSING row under a lease, so that people and jobs
 // see who works on what, renews it while fn runs, and marks SUCCESS in fn's
 // transaction. For handlers that run long.
-func Tracked(fn Func) Work { return Work{fn: fn, tracked: true} }
+func Tracked(fn Func) Work { return Work{fn: fn, mode: modeTracked} }
+
+// External runs fn without a transaction, under a lease as Tracked does, and
+// marks SUCCESS when fn has returned. For effects outside the database: they
+// happen at least once, one worker at a time as far as leases tell. Pass the
+// Delivery's EventID and Version on, so that the other side can tell repeats and
+// refuse a worker whose lease was taken.
+func External(fn func(ctx context.Context, d *Delivery) error) Work {
+	if fn == nil {
+		return Work{}
+	}
+	return Work{
+		fn:   func(ctx context.Context, _ *gorm.DB, d *Delivery) error { return fn(ctx, d) },
+		mode: modeExternal,
+	}
+}
 
 // Handler says what to do with the messages of one topic.
 type Handler struct {
@@ -44,7 +70,7 @@ type Handler struct {
 	// "<group>:<topic>".
 	Name string
 
-	// Do is the work, made by Atomic or Tracked. Required.
+	// Do is the work, made by Atomic, Tracked or External. Required.
 	Do Work
 
 	// EventID names the event of a message. Default: the property
@@ -71,7 +97,16 @@ type Delivery struct {
 	Born time.Time
 	// Message is all that the broker said.
 	Message *primitive.MessageExt
+
+	after []func(context.Context)
 }
+
+// AfterCommit has f run once this delivery's SUCCESS is committed, in the order
+// of the calls, and not at all after a failure. It is a best effort: a process
+// that dies in between leaves it out, so what must not be left out belongs into
+// the transaction. f's context is bounded by the handler's deadline; a panic in
+// it is logged. Not for use after the handler has returned.
+func (d *Delivery) AfterCommit(f func(ctx context.Context)) { d.after = append(d.after, f) }
 
 // FromKey takes the message's only key as event ID; none, or more than one,
 // gives none. Only right where one key names one event of the topic: an order

@@ -35,12 +35,12 @@ type beat struct {
 func newHeartbeat(cfg Config) *heartbeat {
 	b := &heartbeat{cfg: cfg, held: map[*beat]struct{}{}}
 	for _, h := range cfg.Handlers {
-		b.needed = b.needed || h.Do.tracked
+		b.needed = b.needed || h.Do.mode.claims()
 	}
 	return b
 }
 
-// start beats until stop is called. Without a Tracked handler it does nothing.
+// start beats until stop is called. Where no handler claims it does nothing.
 func (b *heartbeat) start(ctx context.Context, store *model.Store) (stop func() error, err error) {
 	if !b.needed {
 		return func() error { return nil }, nil

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"runtime/debug"
 
 	"github.com/txmq/txmq"
 	"github.com/txmq/txmq/internal/fault"
@@ -11,13 +13,38 @@ import (
 )
 
 // done is the end of a delivery whose transaction has committed.
-func (r *run) done() ending {
+func (r *run) done(stop context.Context) ending {
+	r.afterCommit(stop)
 	end := ack(txmq.OutcomeDone)
 	if err := fault.Point(fault.ConsumeAfterCommit); err != nil {
 		end = later(txmq.OutcomeDone, soon, err) // as if the acknowledgement were lost
 	}
 	end.ran = true
 	return end
+}
+
+// afterCommit runs what the handler left for after the COMMIT.
+func (r *run) afterCommit(stop context.Context) {
+	if r.d == nil || len(r.d.after) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(stop, r.c.cfg.Deadline)
+	defer cancel()
+	for _, f := range r.d.after {
+		r.quietly(ctx, f)
+	}
+}
+
+// quietly keeps a panic of f from turning the outcome, which stands.
+func (r *run) quietly(ctx context.Context, f func(context.Context)) {
+	defer func() {
+		if v := recover(); v != nil {
+			r.c.cfg.Logger.LogAttrs(ctx, slog.LevelError, "function after the commit panicked",
+				slog.String("consumer", r.h.Name), slog.String("event_id", r.arrival.EventID),
+				slog.String("panic", fmt.Sprint(v)), slog.String("stack", string(debug.Stack())))
+		}
+	}()
+	f(ctx)
 }
 
 // failed decides what an error of a run means: for the record, and from it for
@@ -63,7 +90,7 @@ func (r *run) write(ctx context.Context, f model.Failure, end ending) ending {
 	}
 	ctx, cancel := settle(ctx)
 	defer cancel()
-	if r.h.Do.tracked {
+	if r.h.Do.mode.claims() {
 		f.Owner = r.c.owner
 	}
 	switch err := r.c.cfg.Store.Fail(ctx, f); {
@@ -81,7 +108,7 @@ func (r *run) write(ctx context.Context, f model.Failure, end ending) ending {
 // uncounted leaves the event its attempts: the cause is not the event's.
 func (r *run) uncounted(ctx context.Context, why error) ending {
 	end := later(txmq.OutcomeRetry, soon, why)
-	if !r.h.Do.tracked {
+	if !r.h.Do.mode.claims() {
 		return end // the rollback left no trace
 	}
 	ctx, cancel := settle(ctx)
@@ -104,6 +131,7 @@ func (r *run) asRecorded(ctx context.Context, why error) ending {
 	case err != nil:
 		return later(txmq.OutcomeRetry, soon, errors.Join(why, err))
 	case rec.Status == model.Success && kindOf(why) == uncertain:
+		r.afterCommit(ctx)
 		return ack(txmq.OutcomeDone) // the COMMIT whose answer was lost had happened
 	case rec.Status == model.Success:
 		return ack(txmq.OutcomeDuplicate)

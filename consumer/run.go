@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/apache/rocketmq-client-go/v2/primitive"
+	"gorm.io/gorm"
 
 	"github.com/txmq/txmq"
 	"github.com/txmq/txmq/internal/fault"
@@ -27,7 +28,8 @@ type run struct {
 	arrival model.Arrival
 	claimed model.Claimed
 	limit   limit
-	beat    *beat // Tracked: what renews the lease
+	beat    *beat // what renews the lease, where one is held
+	d       *Delivery
 }
 
 // ending is what the broker is told, and what is reported.
@@ -118,7 +120,7 @@ func (r *run) deliver(stop context.Context) (end ending) {
 		return later(txmq.OutcomeInProgress, soon, err)
 	}
 	defer release()
-	if r.h.Do.tracked {
+	if r.h.Do.mode.claims() {
 		return r.tracked(ctx, stop)
 	}
 	return r.atomic(ctx, stop)
@@ -215,13 +217,19 @@ func (r *run) unclaimed(ctx context.Context, err error) ending {
 }
 
 // call runs the handler, on a goroutine of its own so that runtime.Goexit in it
-// does not take the client's worker along. It returns when the handler has.
+// does not take the client's worker along. It returns when the handler has. tx is
+// nil in External mode.
 func (r *run) call(ctx context.Context, tx *model.Tx) error {
 	d := r.delivery()
+	r.d = d
 	deadline := r.c.cfg.Deadline
 	r.limit.set(deadline, errDeadline) // ends the transaction too
 	r.c.beats.from(r.beat)
 	ctx = r.limit.show(ctx, deadline)
+	var db *gorm.DB
+	if tx != nil {
+		db = tx.DB().WithContext(ctx)
+	}
 	done := make(chan error, 1)
 	go func() { // the receive below waits for it
 		err := errGone
@@ -231,11 +239,14 @@ func (r *run) call(ctx context.Context, tx *model.Tx) error {
 			}
 			done <- err
 		}()
-		err = r.h.Do.fn(ctx, tx.DB().WithContext(ctx), d)
+		err = r.h.Do.fn(ctx, db, d)
 	}()
 	err := <-done
 	if ended := context.Cause(ctx); ended != nil && err == nil {
 		return ended // a handler that took no notice of its context's end has not succeeded
+	}
+	if tx == nil {
+		return err
 	}
 	return r.judge(tx.Err(), err)
 }
@@ -246,7 +257,7 @@ func (r *run) delivery() *Delivery {
 		EventID: r.arrival.EventID, Attempt: r.claimed.RetryCnt + 1, Version: r.claimed.Version,
 		Topic: m.Topic, Tag: m.GetTags(), Keys: m.GetKeys(), Body: m.Body, Message: m,
 	}
-	if !r.h.Do.tracked {
+	if !r.h.Do.mode.claims() {
 		d.Version++ // Apply's claim keeps what it saw
 	}
 	if ms, err := strconv.ParseInt(m.GetProperty(txmq.PropertyBorn), 10, 64); err == nil {

@@ -9,10 +9,10 @@ import (
 	"github.com/txmq/txmq/model"
 )
 
-// tracked is protocol B: claim in a transaction of its own, heartbeat, then
-// handler and guarded success in one transaction.
+// tracked is protocols B and E: claim in a transaction of its own, heartbeat,
+// then handler and guarded success, in one transaction or without.
 func (r *run) tracked(ctx, stop context.Context) ending {
-	if err := r.claim(ctx); err != nil || r.claimed.Decision != model.Run {
+	if err := r.waited(ctx, r.claim); err != nil || r.claimed.Decision != model.Run {
 		return r.unclaimed(stop, err)
 	}
 	if err := fault.Point(fault.ConsumeAfterClaim); err != nil {
@@ -24,10 +24,14 @@ func (r *run) tracked(ctx, stop context.Context) ending {
 	ctx, beat, end := r.c.beats.hold(ctx, r.held())
 	r.beat = beat
 	defer end()
-	if err := r.workTracked(ctx); err != nil {
+	work := r.workTracked
+	if r.h.Do.mode == modeExternal {
+		work = r.workExternal
+	}
+	if err := work(ctx); err != nil {
 		return r.failed(ctx, stop, err)
 	}
-	return r.done()
+	return r.done(stop)
 }
 
 func (r *run) claim(ctx context.Context) (err error) {
@@ -58,6 +62,28 @@ func (r *run) workTracked(ctx context.Context) error {
 	if err := tx.Close(ctx); err != nil {
 		return r.ours(err)
 	}
+	return r.succeed(ctx, tx)
+}
+
+// workExternal is protocol E: the handler without a transaction, then the mark.
+func (r *run) workExternal(ctx context.Context) error {
+	if err := r.call(ctx, nil); err != nil {
+		return err
+	}
+	if err := fault.Point(fault.ConsumeAfterHandler); err != nil {
+		return err
+	}
+	ctx, cancel := settle(ctx) // the effect is out: its mark is not the deadline's to cut off
+	defer cancel()
+	tx, err := r.c.cfg.Store.Begin(ctx)
+	if err != nil {
+		return &troubled{passing, err}
+	}
+	defer tx.Rollback()
+	return r.succeed(ctx, tx)
+}
+
+func (r *run) succeed(ctx context.Context, tx *model.Tx) error {
 	if err := tx.Succeed(ctx, r.held()); err != nil {
 		if errors.Is(err, txmq.ErrLeaseLost) {
 			r.c.cfg.Observe.Emit(ctx, txmq.LeaseLost{Consumer: r.h.Name, EventID: r.arrival.EventID})
