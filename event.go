@@ -60,6 +60,7 @@ type Outcome string
 // Outcomes of a delivery.
 const (
 	OutcomeDone       Outcome = "done"        // the handler's effect is committed
+	OutcomeSkipped    Outcome = "skipped"     // the handler said Skip; SUCCESS with its reason
 	OutcomeDuplicate  Outcome = "duplicate"   // it was committed before; acknowledged
 	OutcomeInProgress Outcome = "in_progress" // another worker has it; later
 	OutcomeRetry      Outcome = "retry"       // failed or could not be tried; later

@@ -24,6 +24,21 @@ func isPermanent(err error) bool {
 	return errors.As(err, &p)
 }
 
+type skipError struct{ reason string }
+
+func (e *skipError) Error() string { return "skipped: " + e.reason }
+
+// Skip ends an event without work: returned by a handler, it rolls back what the
+// handler did on its transaction, and records SUCCESS with the reason in
+// last_error. For events that need nothing, such as a payment of a cancelled
+// order.
+func Skip(reason string) error { return &skipError{reason} }
+
+func isSkip(err error) bool {
+	var s *skipError
+	return errors.As(err, &s)
+}
+
 // PanicError is what a handler's panic becomes; it counts as an attempt.
 type PanicError struct {
 	Value any

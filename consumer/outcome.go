@@ -61,11 +61,53 @@ func (r *run) failed(ctx, stop context.Context, err error) ending {
 		end = r.uncounted(stop, err)
 	case errors.Is(cause, errDeadline) && !errors.Is(err, errDeadline):
 		end = r.counted(stop, fmt.Errorf("%w (%v): %w", errDeadline, r.c.cfg.Deadline, err))
+	case isSkip(err):
+		end = r.skipped(stop, err)
 	default:
 		end = r.counted(stop, err)
 	}
 	end.ran = true
 	return end
+}
+
+// skipped records SUCCESS with the reason, in a transaction without the
+// handler's work.
+func (r *run) skipped(ctx context.Context, why error) ending {
+	ctx, cancel := settle(ctx)
+	defer cancel()
+	err := r.recordSkip(ctx, why)
+	switch {
+	case err == nil:
+		return ack(txmq.OutcomeSkipped)
+	case errors.Is(err, txmq.ErrOutcomeUnknown), errors.Is(err, txmq.ErrLeaseLost):
+		return r.asRecorded(ctx, r.ours(err))
+	default:
+		return r.uncounted(ctx, errors.Join(why, err))
+	}
+}
+
+func (r *run) recordSkip(ctx context.Context, why error) error {
+	tx, err := r.c.cfg.Store.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback()
+	if r.h.Do.mode.claims() {
+		err = tx.Succeed(ctx, r.held())
+	} else {
+		var again model.Claimed
+		again, err = tx.Apply(ctx, r.arrival, r.c.cfg.ClaimWait)
+		if err == nil && again.Decision != model.Run {
+			err = txmq.ErrLeaseLost // another was quicker
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if err := tx.Note(ctx, r.arrival.EventID, r.arrival.Consumer, why); err != nil {
+		return err
+	}
+	return tx.Commit(ctx)
 }
 
 // counted writes the failed attempt: FAIL, or DEAD at the last one.

@@ -37,6 +37,15 @@ func (t *Tx) Succeed(ctx context.Context, h Held) error {
 	return wrapOp("succeed", h.EventID, err)
 }
 
+// Note writes into last_error of a record that this transaction has made
+// SUCCESS why there was nothing to do. It changes no state, and 0 rows are no
+// error: the same text stands there already.
+func (t *Tx) Note(ctx context.Context, eventID, consumer string, why error) error {
+	_, err := t.s.change(ctx, t.conn(), `UPDATE {prefix}msg_consume SET last_error = ?
+		WHERE event_id = ? AND consumer = ? AND status = 'SUCCESS'`, cut(why), eventID, consumer)
+	return wrapOp("note", eventID, err)
+}
+
 // Failure says how an attempt ended.
 type Failure struct {
 	Arrival
