@@ -62,7 +62,7 @@ func (n *cutConn) Write(p []byte) (int, error) {
 	if n.c.mode.Load() == cutAll {
 		return 0, errCut
 	}
-	if bytes.Contains(p, []byte("COMMIT")) && n.c.mode.CompareAndSwap(cutCommitReply, cutNothing) {
+	if bytes.HasSuffix(p, []byte("\x03COMMIT")) && n.c.mode.CompareAndSwap(cutCommitReply, cutNothing) {
 		n.cut.Store(true)
 	}
 	return n.Conn.Write(p)

@@ -57,7 +57,7 @@ func (r *run) failed(ctx, stop context.Context, err error) ending {
 		end = r.asRecorded(stop, err)
 	case stop.Err() != nil:
 		end = r.uncounted(stop, fmt.Errorf("stopped: %w", err))
-	case kind == passing:
+	case kind == passing, errors.Is(cause, errNotBegun):
 		end = r.uncounted(stop, err)
 	case errors.Is(cause, errDeadline) && !errors.Is(err, errDeadline):
 		end = r.counted(stop, fmt.Errorf("%w (%v): %w", errDeadline, r.c.cfg.Deadline, err))
@@ -75,6 +75,7 @@ func (r *run) failed(ctx, stop context.Context, err error) ending {
 func (r *run) skipped(ctx context.Context, why error) ending {
 	ctx, cancel := settle(ctx)
 	defer cancel()
+	r.d.after = nil // there is no work for it to follow
 	err := r.recordSkip(ctx, why)
 	switch {
 	case err == nil:

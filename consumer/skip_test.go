@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"testing"
 
+	"gorm.io/driver/mysql"
 	"gorm.io/gorm"
 
 	"github.com/txmq/txmq"
 	"github.com/txmq/txmq/internal/rocketmq"
+	"github.com/txmq/txmq/internal/testenv"
 	"github.com/txmq/txmq/model"
 )
 
@@ -36,6 +38,23 @@ func TestSkip(t *testing.T) {
 			t.Errorf("outcomes = %+v, want skipped, then duplicate", got)
 		}
 	})
+}
+
+func TestSkipHasNoWorkToFollow(t *testing.T) {
+	t.Parallel()
+	for name, mode := range modes() {
+		wall := newCutter(t)
+		b := setup(t, mysql.Open(wall.dsn(testenv.MySQL(t))), &gorm.Config{})
+		c := b.consumer(t, mode(func(_ context.Context, _ *gorm.DB, d *Delivery) error {
+			d.AfterCommit(func(context.Context) { t.Errorf("%s: called after a skip", name) })
+			wall.cut(cutCommitReply) // so that the record has to be read again
+			return Skip("nothing to do")
+		}))
+		want(t, c.deliver(t.Context(), message("skip", "x")), rocketmq.Ack)
+		if r := b.record(t, "skip"); r.Status != model.Success || wall.hits() != 1 {
+			t.Errorf("%s: record = %+v with %d COMMITs cut, want SUCCESS with 1", name, r, wall.hits())
+		}
+	}
 }
 
 func ExampleSkip() {

@@ -119,6 +119,23 @@ func TestWaitsBeforeTheHandler(t *testing.T) {
 	}
 }
 
+// The time before the handler may run out at the moment when it begins.
+func TestAHandlerThatCouldHardlyBeginCostsNothing(t *testing.T) {
+	t.Parallel()
+	b := onSQLite(t)
+	c := b.consumer(t, Atomic(pay), func(c *Config) { c.MaxAttempts = 1 })
+	r := &run{c: c, h: c.handlers["order-paid"], m: message("hardly", "x")}
+	if err := r.name(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errNotBegun)
+	want(t, r.failed(ctx, t.Context(), ctx.Err()).result, rocketmq.Retry)
+	if rec := b.record(t, "hardly"); rec.Status != "" {
+		t.Errorf("record = %+v, want none", rec)
+	}
+}
+
 func TestKeyOfAHungHolderIsFree(t *testing.T) {
 	t.Parallel()
 	l := newKeyLock()
