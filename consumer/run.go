@@ -202,7 +202,7 @@ func (r *run) unclaimed(ctx context.Context, err error) ending {
 	switch {
 	case errors.Is(err, txmq.ErrPayloadMismatch):
 		r.c.cfg.Observe.Emit(ctx, txmq.PayloadConflict{Consumer: r.h.Name, EventID: r.arrival.EventID, MsgID: r.m.MsgId})
-		return r.bury(ctx, "payload_mismatch", fmt.Errorf("%w: event ID %q", err, r.arrival.EventID))
+		return r.bury(ctx, "payload_mismatch", err) // it names the event ID
 	case err != nil:
 		return later(txmq.OutcomeRetry, soon, err)
 	}

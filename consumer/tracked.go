@@ -57,11 +57,6 @@ func (r *run) workTracked(ctx context.Context) error {
 	if err := fault.Point(fault.ConsumeAfterHandler); err != nil {
 		return err
 	}
-	// Closed first: nothing of the handler may come between Succeed and COMMIT,
-	// and nothing is marked in a transaction that is broken.
-	if err := tx.Close(ctx); err != nil {
-		return r.ours(err)
-	}
 	return r.succeed(ctx, tx)
 }
 
@@ -83,6 +78,8 @@ func (r *run) workExternal(ctx context.Context) error {
 	return r.succeed(ctx, tx)
 }
 
+// succeed marks and commits. Succeed closes the handler's part first, so nothing
+// of it comes between the two, and nothing is marked in a broken transaction.
 func (r *run) succeed(ctx context.Context, tx *model.Tx) error {
 	if err := tx.Succeed(ctx, r.held()); err != nil {
 		if errors.Is(err, txmq.ErrLeaseLost) {

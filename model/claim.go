@@ -65,15 +65,15 @@ func (t *Tx) Apply(ctx context.Context, a Arrival, wait time.Duration) (Claimed,
 	if err := a.check(); err != nil {
 		return Claimed{}, wrapOp("apply", a.EventID, err)
 	}
-	insert := func(ctx context.Context, c conn, prefix string) (bool, error) {
+	insert := func(prefix string) (bool, error) {
 		// Locks: the new row; a duplicate leaves a shared lock on the old one.
-		return t.s.d.insert(ctx, c, prefix+t.s.q(insertRecord+
+		return t.s.d.insert(ctx, t.conn(), prefix+t.s.q(insertRecord+
 			"(?, ?, 'SUCCESS', 0, 1, '', NULL, NULL, '', ?, ?, ?, ?, ?, ?, ?, NULL, NULL, {now}, {now})"),
 			append([]any{a.EventID, a.Consumer}, a.place()...))
 	}
-	take := func(ctx context.Context, c conn, prefix string, r ConsumeRecord) (int64, error) {
+	take := func(prefix string, r ConsumeRecord) (int64, error) {
 		// By primary key; locks the row until the COMMIT.
-		return t.s.changePrefixed(ctx, c, prefix, `UPDATE {prefix}msg_consume SET status = 'SUCCESS', version = version + 1,
+		return t.s.changePrefixed(ctx, t.conn(), prefix, `UPDATE {prefix}msg_consume SET status = 'SUCCESS', version = version + 1,
 			retry_cnt = retry_cnt + 1, owner = '', lease_until = NULL, next_retry_at = NULL, updated_at = {now}
 			WHERE id = ? AND version = ? AND (status = 'FAIL' OR status = 'PROCESSING' AND lease_until <= {now})`,
 			r.ID, r.Version)
@@ -93,18 +93,6 @@ func (s *Store) Claim(ctx context.Context, a Arrival, owner string, lease, wait 
 	if err := errors.Join(a.check(), checkKeys([2]string{"owner", owner})); err != nil {
 		return Claimed{}, wrapOp("claim", a.EventID, err)
 	}
-	insert := func(ctx context.Context, c conn, prefix string) (bool, error) {
-		args := append([]any{a.EventID, a.Consumer, owner, micros(lease)}, a.place()...)
-		return s.d.insert(ctx, c, prefix+s.q(insertRecord+
-			"(?, ?, 'PROCESSING', 0, 1, ?, {now+?}, NULL, '', ?, ?, ?, ?, ?, ?, ?, NULL, NULL, {now}, {now})"), args)
-	}
-	take := func(ctx context.Context, c conn, prefix string, r ConsumeRecord) (int64, error) {
-		// By primary key. A lease that was renewed meanwhile is not taken.
-		return s.changePrefixed(ctx, c, prefix, `UPDATE {prefix}msg_consume SET status = 'PROCESSING', version = version + 1,
-			retry_cnt = retry_cnt + 1, owner = ?, lease_until = {now+?}, next_retry_at = NULL, updated_at = {now}
-			WHERE id = ? AND version = ? AND (status = 'FAIL' OR status = 'PROCESSING' AND lease_until <= {now})`,
-			owner, micros(lease), r.ID, r.Version)
-	}
 	// One connection for all of it: where the wait is a session's setting, it
 	// must not leak into another.
 	c, err := s.pool.Conn(ctx)
@@ -112,6 +100,18 @@ func (s *Store) Claim(ctx context.Context, a Arrival, owner string, lease, wait 
 		return Claimed{}, wrapOp("claim", a.EventID, err)
 	}
 	defer func() { _ = c.Close() }()
+	insert := func(prefix string) (bool, error) {
+		args := append([]any{a.EventID, a.Consumer, owner, micros(lease)}, a.place()...)
+		return s.d.insert(ctx, c, prefix+s.q(insertRecord+
+			"(?, ?, 'PROCESSING', 0, 1, ?, {now+?}, NULL, '', ?, ?, ?, ?, ?, ?, ?, NULL, NULL, {now}, {now})"), args)
+	}
+	take := func(prefix string, r ConsumeRecord) (int64, error) {
+		// By primary key. A lease that was renewed meanwhile is not taken.
+		return s.changePrefixed(ctx, c, prefix, `UPDATE {prefix}msg_consume SET status = 'PROCESSING', version = version + 1,
+			retry_cnt = retry_cnt + 1, owner = ?, lease_until = {now+?}, next_retry_at = NULL, updated_at = {now}
+			WHERE id = ? AND version = ? AND (status = 'FAIL' OR status = 'PROCESSING' AND lease_until <= {now})`,
+			owner, micros(lease), r.ID, r.Version)
+	}
 	var claimed Claimed
 	err = s.alone(func() (err error) {
 		claimed, err = s.claim(ctx, c, a, wait, insert, take)
@@ -123,13 +123,12 @@ func (s *Store) Claim(ctx context.Context, a Arrival, owner string, lease, wait 
 // claim inserts, or decides by the row that is there, or takes it by
 // compare-and-set.
 func (s *Store) claim(ctx context.Context, c conn, a Arrival, wait time.Duration,
-	insert func(context.Context, conn, string) (bool, error),
-	take func(context.Context, conn, string, ConsumeRecord) (int64, error),
+	insert func(prefix string) (bool, error), take func(prefix string, r ConsumeRecord) (int64, error),
 ) (Claimed, error) {
 	for range tries {
 		var fresh bool
 		err := s.d.waiting(ctx, c, wait, func(prefix string) (err error) {
-			fresh, err = insert(ctx, c, prefix)
+			fresh, err = insert(prefix)
 			return err
 		})
 		switch {
@@ -152,7 +151,7 @@ func (s *Store) claim(ctx context.Context, c conn, a Arrival, wait time.Duration
 		}
 		var n int64
 		err = s.d.waiting(ctx, c, wait, func(prefix string) (err error) {
-			n, err = take(ctx, c, prefix, r)
+			n, err = take(prefix, r)
 			return err
 		})
 		switch {
@@ -201,13 +200,4 @@ func (s *Store) changeWaiting(ctx context.Context, wait time.Duration, template 
 		})
 	})
 	return n, err
-}
-
-// changePrefixed is change for a statement that a dialect puts words before.
-func (s *Store) changePrefixed(ctx context.Context, c conn, prefix, template string, args ...any) (int64, error) {
-	res, err := c.ExecContext(ctx, prefix+s.q(template), args...)
-	if err != nil {
-		return 0, err
-	}
-	return res.RowsAffected()
 }

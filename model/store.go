@@ -198,7 +198,12 @@ func (s *Store) insertAlone(ctx context.Context, template string, args []any) (f
 // Every statement sets something that differs from what its WHERE asks for, so
 // the number is the same with and without clientFoundRows.
 func (s *Store) change(ctx context.Context, c conn, template string, args ...any) (int64, error) {
-	res, err := c.ExecContext(ctx, s.q(template), args...)
+	return s.changePrefixed(ctx, c, "", template, args...)
+}
+
+// changePrefixed is change for a statement that a dialect puts words before.
+func (s *Store) changePrefixed(ctx context.Context, c conn, prefix, template string, args ...any) (int64, error) {
+	res, err := c.ExecContext(ctx, prefix+s.q(template), args...)
 	if err != nil {
 		return 0, err
 	}

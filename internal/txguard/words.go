@@ -1,6 +1,7 @@
 package txguard
 
 import (
+	"math"
 	"slices"
 	"strings"
 )
@@ -74,11 +75,8 @@ func forbiddenStatement(words []string) string {
 
 // isSavepoint tells gorm's nested transactions: SAVEPOINT, ROLLBACK TO, RELEASE.
 func isSavepoint(query string, backslash bool) bool {
-	words, _ := statement(query, backslash)
-	if len(words) == 0 {
-		return false
-	}
-	return words[0] == "SAVEPOINT" || words[0] == "RELEASE" || words[0] == "ROLLBACK"
+	words, _ := scan(query, backslash, 1)
+	return slices.Contains(words, "SAVEPOINT") || slices.Contains(words, "RELEASE") || slices.Contains(words, "ROLLBACK")
 }
 
 // mayBreakMidway: a query that takes locks while it sends rows, so that a
@@ -107,7 +105,12 @@ func mayBreakMidway(query string, backslash bool) bool {
 // Where backslash is false, as on SQLite, it escapes nothing, and "--" needs no
 // space behind it to begin a comment.
 func statement(query string, backslash bool) (words []string, rest string) {
-	for i := 0; i < len(query); {
+	return scan(query, backslash, math.MaxInt)
+}
+
+// scan is statement, but stops after so many words.
+func scan(query string, backslash bool, most int) (words []string, rest string) {
+	for i := 0; i < len(query) && len(words) < most; {
 		switch c := query[i]; {
 		case c == ';':
 			return words, query[i+1:]
