@@ -3,19 +3,23 @@ package consumer
 import (
 	"bytes"
 	"context"
+	"database/sql"
 	"errors"
 	"net"
 	"sync/atomic"
 	"testing"
 
 	gomysql "github.com/go-sql-driver/mysql"
+	"gorm.io/driver/mysql"
+	"gorm.io/gorm"
+
+	"github.com/txmq/txmq/internal/testenv"
 )
 
 // cutter stands on the connections to MariaDB and cuts them where it is told.
 type cutter struct {
-	network string
-	mode    atomic.Int32
-	cuts    atomic.Int32
+	mode atomic.Int32
+	cuts atomic.Int32
 }
 
 const (
@@ -26,27 +30,21 @@ const (
 
 var errCut = errors.New("connection was cut by the test")
 
-func newCutter(t *testing.T) *cutter {
+// throughCutter is an empty database whose connections go through a cutter.
+func throughCutter(t *testing.T) (gorm.Dialector, *cutter) {
 	t.Helper()
-	c := &cutter{network: "cut-" + t.Name()}
-	gomysql.RegisterDialContext(c.network, func(ctx context.Context, addr string) (net.Conn, error) {
+	c := new(cutter)
+	connector, err := gomysql.NewConnector(testenv.Through(t, testenv.MySQL(t), func(ctx context.Context, addr string) (net.Conn, error) {
 		if c.mode.Load() == cutAll {
 			return nil, errCut
 		}
-		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
+		conn, err := testenv.Dial(ctx, addr)
 		return &cutConn{Conn: conn, c: c}, err
-	})
-	t.Cleanup(func() { gomysql.DeregisterDialContext(c.network) })
-	return c
-}
-
-func (c *cutter) dsn(dsn string) string {
-	cfg, err := gomysql.ParseDSN(dsn)
+	}))
 	if err != nil {
-		panic(err)
+		t.Fatal(err)
 	}
-	cfg.Net = c.network
-	return cfg.FormatDSN()
+	return mysql.New(mysql.Config{Conn: sql.OpenDB(connector)}), c
 }
 
 func (c *cutter) cut(mode int32) { c.mode.Store(mode) }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/glebarez/sqlite"
-	"gorm.io/driver/mysql"
 	"gorm.io/gorm"
 
 	"github.com/txmq/txmq"
@@ -185,8 +184,8 @@ func TestDatabaseTrouble(t *testing.T) {
 		t.Parallel()
 		for name, mode := range modes() {
 			t.Run(name, func(t *testing.T) {
-				wall := newCutter(t)
-				b := setup(t, mysql.Open(wall.dsn(testenv.MySQL(t))), &gorm.Config{})
+				through, wall := throughCutter(t)
+				b := setup(t, through, &gorm.Config{})
 				c := b.consumer(t, mode(pay), func(c *Config) { c.MaxAttempts = 3 })
 				wall.cut(cutAll)
 				for range 20 {
@@ -207,8 +206,8 @@ func TestDatabaseTrouble(t *testing.T) {
 		t.Parallel()
 		for name, mode := range modes() {
 			t.Run(name, func(t *testing.T) {
-				wall := newCutter(t)
-				b := setup(t, mysql.Open(wall.dsn(testenv.MySQL(t))), &gorm.Config{})
+				through, wall := throughCutter(t)
+				b := setup(t, through, &gorm.Config{})
 				c := b.consumer(t, mode(func(ctx context.Context, tx *gorm.DB, d *Delivery) error {
 					err := pay(ctx, tx, d)
 					wall.cut(cutCommitReply)

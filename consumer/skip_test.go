@@ -5,12 +5,10 @@ import (
 	"fmt"
 	"testing"
 
-	"gorm.io/driver/mysql"
 	"gorm.io/gorm"
 
 	"github.com/txmq/txmq"
 	"github.com/txmq/txmq/internal/rocketmq"
-	"github.com/txmq/txmq/internal/testenv"
 	"github.com/txmq/txmq/model"
 )
 
@@ -43,8 +41,8 @@ func TestSkip(t *testing.T) {
 func TestSkipHasNoWorkToFollow(t *testing.T) {
 	t.Parallel()
 	for name, mode := range modes() {
-		wall := newCutter(t)
-		b := setup(t, mysql.Open(wall.dsn(testenv.MySQL(t))), &gorm.Config{})
+		through, wall := throughCutter(t)
+		b := setup(t, through, &gorm.Config{})
 		c := b.consumer(t, mode(func(_ context.Context, _ *gorm.DB, d *Delivery) error {
 			d.AfterCommit(func(context.Context) { t.Errorf("%s: called after a skip", name) })
 			wall.cut(cutCommitReply) // so that the record has to be read again

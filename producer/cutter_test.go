@@ -4,11 +4,9 @@ import (
 	"bytes"
 	"context"
 	"database/sql"
-	"fmt"
 	"io"
 	"net"
 	"sync"
-	"sync/atomic"
 	"testing"
 
 	mysqldriver "github.com/go-sql-driver/mysql"
@@ -31,25 +29,17 @@ type cutter struct {
 	cuts  int
 }
 
-var cutters atomic.Int64
-
 // throughCutter is a database whose connections go through a cutter.
 func throughCutter(t *testing.T) (gorm.Dialector, *cutter) {
 	t.Helper()
-	cfg, err := mysqldriver.ParseDSN(testenv.MySQL(t))
-	must(t, err)
 	c := new(cutter)
-	cfg.Net = fmt.Sprintf("cutter%d", cutters.Add(1)) // the driver keeps names for the life of the process
-	mysqldriver.RegisterDialContext(cfg.Net, func(ctx context.Context, addr string) (net.Conn, error) {
+	connector, err := mysqldriver.NewConnector(testenv.Through(t, testenv.MySQL(t), func(ctx context.Context, addr string) (net.Conn, error) {
 		if c.refuses() {
 			return nil, &net.OpError{Op: "dial", Net: "tcp", Err: io.ErrUnexpectedEOF}
 		}
-		conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
+		conn, err := testenv.Dial(ctx, addr)
 		return &cutConn{Conn: conn, c: c}, err
-	})
-	t.Cleanup(func() { mysqldriver.DeregisterDialContext(cfg.Net) })
-	cfg.Logger = new(mysqldriver.NopLogger) // it tells of each cut
-	connector, err := mysqldriver.NewConnector(cfg)
+	}))
 	must(t, err)
 	return mysql.New(mysql.Config{Conn: sql.OpenDB(connector)}), c
 }

@@ -4,15 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
-
-	gomysql "github.com/go-sql-driver/mysql"
 
 	"github.com/txmq/txmq"
 	"github.com/txmq/txmq/consumer"
@@ -26,26 +23,14 @@ var errAway = errors.New("the test has cut the database off")
 
 // plug stands on the way to MariaDB and takes it away, which is what a restart
 // looks like from here: every connection breaks, and none can be made.
-type plug struct {
-	network string
-	away    atomic.Bool
-}
+type plug struct{ away atomic.Bool }
 
-func newPlug(t *testing.T, dsn string) (*plug, string) {
-	t.Helper()
-	p := &plug{network: fmt.Sprintf("plug-%x", rand.Uint64())}
-	gomysql.RegisterDialContext(p.network, func(ctx context.Context, addr string) (net.Conn, error) {
-		if p.away.Load() {
-			return nil, errAway
-		}
-		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
-		return &plugged{Conn: conn, p: p}, err
-	})
-	t.Cleanup(func() { gomysql.DeregisterDialContext(p.network) })
-	cfg, err := gomysql.ParseDSN(dsn)
-	must(t, err)
-	cfg.Net = p.network
-	return p, cfg.FormatDSN()
+func (p *plug) dial(ctx context.Context, addr string) (net.Conn, error) {
+	if p.away.Load() {
+		return nil, errAway
+	}
+	conn, err := testenv.Dial(ctx, addr)
+	return &plugged{Conn: conn, p: p}, err
 }
 
 type plugged struct {
@@ -73,8 +58,8 @@ func (c *plugged) Read(b []byte) (int, error) {
 // apart is a store on the world's database that the plug takes away.
 func (w *world) apart(t *testing.T) (*plug, *model.Store) {
 	t.Helper()
-	p, dsn := newPlug(t, w.dsn)
-	store, err := model.Open(w.ctx, openGorm(t, dsn), model.Config{})
+	p := new(plug)
+	store, err := model.Open(w.ctx, openGorm(t, testenv.Through(t, w.dsn, p.dial).FormatDSN()), model.Config{})
 	must(t, err)
 	return p, store
 }
