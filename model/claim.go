@@ -36,6 +36,9 @@ type Claimed struct {
 	RetryCnt int
 	// TookOver: the record was PROCESSING under a lease that was over.
 	TookOver bool
+	// Redriven: a job delivers this event again until it is done, so a failure
+	// needs no redelivery by the broker beside it.
+	Redriven bool
 	// Rest of the other worker's lease, for InProgress; 0 when it is not known.
 	Rest time.Duration
 }
@@ -74,7 +77,8 @@ func (t *Tx) Apply(ctx context.Context, a Arrival, wait time.Duration) (Claimed,
 	take := func(prefix string, r ConsumeRecord) (int64, error) {
 		// By primary key; locks the row until the COMMIT.
 		return t.s.changePrefixed(ctx, t.conn(), prefix, `UPDATE {prefix}msg_consume SET status = 'SUCCESS', version = version + 1,
-			retry_cnt = retry_cnt + 1, owner = '', lease_until = NULL, next_retry_at = NULL, updated_at = {now}
+			retry_cnt = retry_cnt + 1, owner = '', lease_until = NULL, next_retry_at = NULL, body = NULL, properties = NULL,
+			updated_at = {now}
 			WHERE id = ? AND version = ? AND (status = 'FAIL' OR status = 'PROCESSING' AND lease_until <= {now})`,
 			r.ID, r.Version)
 	}
@@ -162,7 +166,7 @@ func (s *Store) claim(ctx context.Context, c conn, a Arrival, wait time.Duration
 		case n == 1:
 			return Claimed{
 				Decision: Run, Version: r.Version + 1, Seen: r.Status,
-				RetryCnt: r.RetryCnt + 1, TookOver: r.Status == Processing,
+				RetryCnt: r.RetryCnt + 1, TookOver: r.Status == Processing, Redriven: r.Redriven(),
 			}, nil
 		}
 	}

@@ -29,12 +29,13 @@ type dialect struct {
 	now        string // the database's clock, UTC
 	nowPlus    string // the same plus ? microseconds
 	random     string // a new random name
-	rest       string // microseconds until lease_until, NULL without one
 	lockNowait string // ends a locking read that doesn't
 	isolation  sql.IsolationLevel
 	savepoints bool // see txguard.Rules
 	backslash  bool // see txguard.Rules
 
+	// between gives the microseconds from one time to another, NULL where one is.
+	between func(from, to string) string
 	// insert runs an INSERT and says whether it inserted; a duplicate key is no
 	// error, and leaves the transaction usable.
 	insert func(ctx context.Context, c conn, query string, args []any) (bool, error)

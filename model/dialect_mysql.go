@@ -51,7 +51,7 @@ func mysqlDialect() dialect {
 		now:         "UTC_TIMESTAMP(3)",
 		nowPlus:     "(UTC_TIMESTAMP(3) + INTERVAL ? MICROSECOND)",
 		random:      "UUID()",
-		rest:        "TIMESTAMPDIFF(MICROSECOND, {now}, lease_until)",
+		between:     func(from, to string) string { return "TIMESTAMPDIFF(MICROSECOND, " + from + ", " + to + ")" },
 		lockNowait:  "FOR UPDATE NOWAIT",
 		isolation:   sql.LevelReadCommitted,
 		savepoints:  true,

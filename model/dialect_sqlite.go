@@ -37,7 +37,9 @@ func sqliteDialect() dialect {
 		nowPlus: "strftime('%Y-%m-%d %H:%M:%f', 'now', printf('%+.3f seconds', ? / 1000000.0))",
 		random:  "lower(hex(randomblob(16)))",
 		// In whole milliseconds, as the columns: a julianday is good to about 50 µs.
-		rest: "1000 * CAST(ROUND((julianday(lease_until) - julianday({now})) * 86400000.0) AS INTEGER)",
+		between: func(from, to string) string {
+			return "1000 * CAST(ROUND((julianday(" + to + ") - julianday(" + from + ")) * 86400000.0) AS INTEGER)"
+		},
 		// One writer at a time: a write transaction is the lock.
 		isolation: sql.LevelDefault,
 		insert:    sqliteInsert,

@@ -37,10 +37,13 @@ func TestStatementsUseTheirIndexes(t *testing.T) {
 	explained.uses(err, "uk_attempt", 1)
 	_, err = s.stuck(t.Context(), explained, 100)
 	explained.uses(err, "idx_sweep", 250)
+	exec(t, db, "UPDATE t_msg_consume SET next_retry_at = UTC_TIMESTAMP(3) + INTERVAL (CAST(id % 7 AS SIGNED) - 3) MINUTE WHERE status = 'FAIL'")
+	_, err = s.due(t.Context(), explained, minute, 100)
+	explained.uses(err, "idx_compensate", 250)
 	_, err = s.records(t.Context(), explained, Filter{Limit: 10})
 	explained.uses(err, "PRIMARY", 5000)
 	_, err = s.records(t.Context(), explained, Filter{Status: Fail, Limit: 10})
-	explained.uses(err, "idx_purge|idx_sweep|PRIMARY", 5000)
+	explained.uses(err, "idx_purge|idx_sweep|idx_compensate|PRIMARY", 5000)
 }
 
 // explainer is a conn that asks for the plan of each query before it runs it.

@@ -28,7 +28,7 @@ func (t *Tx) Succeed(ctx context.Context, h Held) error {
 		return wrapOp("succeed", h.EventID, err)
 	}
 	n, err := t.s.change(ctx, t.conn(), `UPDATE {prefix}msg_consume SET status = 'SUCCESS', owner = '', lease_until = NULL,
-		next_retry_at = NULL, updated_at = {now}
+		next_retry_at = NULL, body = NULL, properties = NULL, updated_at = {now}
 		WHERE event_id = ? AND consumer = ? AND status = 'PROCESSING' AND owner = ? AND version = ?`,
 		h.EventID, h.Consumer, h.Owner, h.Version)
 	if err == nil && n != 1 {
@@ -60,7 +60,8 @@ type Failure struct {
 	RetryIn time.Duration
 	Err     error
 	// Body and Properties are kept of DEAD rows only, so that they can be
-	// retried after the topic's retention. nil: not kept.
+	// retried after the topic's retention. nil: not kept; but what is there
+	// stays until SUCCESS, since a retry may be all that still has it.
 	Body       []byte
 	Properties map[string]string
 }
@@ -84,7 +85,7 @@ func (s *Store) Fail(ctx context.Context, f Failure) error {
 		return wrapOp("fail", f.EventID, err)
 	}
 	if f.Owner == "" && f.Version == 0 {
-		fresh, err := s.insertEnded(ctx, f, body, properties)
+		fresh, err := s.insertEnded(ctx, f, 1, body, properties)
 		if err == nil && !fresh {
 			return staleRow("fail", f.Arrival)
 		}
@@ -93,7 +94,8 @@ func (s *Store) Fail(ctx context.Context, f Failure) error {
 	// By uk_event_consumer. An Apply's row is FAIL, or PROCESSING under a lease
 	// that is over; a Claim's is PROCESSING and its owner's.
 	n, err := s.changeAlone(ctx, `UPDATE {prefix}msg_consume SET status = ?, version = version + 1, retry_cnt = ?,
-		owner = '', lease_until = NULL, next_retry_at = {now+?}, last_error = ?, body = ?, properties = ?, updated_at = {now}
+		owner = '', lease_until = NULL, next_retry_at = {now+?}, last_error = ?,
+		body = COALESCE(?, body), properties = COALESCE(?, properties), updated_at = {now}
 		WHERE event_id = ? AND consumer = ? AND version = ? AND (status = 'PROCESSING' AND owner = ?
 			OR ? = '' AND (status = 'FAIL' OR status = 'PROCESSING' AND lease_until <= {now}))`,
 		string(f.status()), f.RetryCnt, micros(f.RetryIn), cut(f.Err), body, properties,
@@ -107,6 +109,7 @@ func (s *Store) Fail(ctx context.Context, f Failure) error {
 // Bury: (none) -> DEAD, for what can't have a record of its own: a message
 // without event ID, or with another body than its event ID stands for. The key
 // is made from where the message lies, so a second delivery finds it: no error.
+// Version 0 says that the row is such a one.
 func (s *Store) Bury(ctx context.Context, f Failure) error {
 	f.Dead = true
 	if err := f.check(); err != nil {
@@ -114,16 +117,16 @@ func (s *Store) Bury(ctx context.Context, f Failure) error {
 	}
 	body, properties, err := f.kept()
 	if err == nil {
-		_, err = s.insertEnded(ctx, f, body, properties)
+		_, err = s.insertEnded(ctx, f, 0, body, properties)
 	}
 	return wrapOp("bury", f.EventID, err)
 }
 
-func (s *Store) insertEnded(ctx context.Context, f Failure, body, properties []byte) (bool, error) {
-	args := []any{f.EventID, f.Consumer, string(f.status()), f.RetryCnt, micros(f.RetryIn), cut(f.Err)}
+func (s *Store) insertEnded(ctx context.Context, f Failure, version int64, body, properties []byte) (bool, error) {
+	args := []any{f.EventID, f.Consumer, string(f.status()), f.RetryCnt, version, micros(f.RetryIn), cut(f.Err)}
 	args = append(append(args, f.place()...), body, properties)
 	return s.insertAlone(ctx, insertRecord+
-		"(?, ?, ?, ?, 1, '', NULL, {now+?}, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, {now}, {now})", args)
+		"(?, ?, ?, ?, ?, '', NULL, {now+?}, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, {now}, {now})", args)
 }
 
 func (f Failure) kept() (body, properties []byte, err error) {

@@ -127,7 +127,7 @@ func TestStore(t *testing.T) {
 	var all []check
 	for _, part := range [][]check{
 		claimChecks, takeOverChecks, applyChecks, finishChecks, releaseChecks, failChecks, sweepChecks, readChecks,
-		logChecks, jobChecks, keyChecks, openChecks, txChecks, raceChecks, troubleChecks,
+		redriveChecks, manualChecks, runChecks, logChecks, jobChecks, keyChecks, openChecks, txChecks, raceChecks, troubleChecks,
 	} {
 		all = append(all, part...)
 	}
@@ -170,7 +170,7 @@ func setup(t *testing.T, h harness, db *gorm.DB) *bundle {
 	t.Helper()
 	b := &bundle{harness: h, db: db, clock: &dbclock.Offset{}}
 	b.s = b.store(t, Config{Clock: b.clock})
-	for _, table := range []string{"t_msg_consume", "t_tx_log", "t_job_lease", "account"} {
+	for _, table := range []string{"t_msg_consume", "t_tx_log", "t_job_lease", "t_run", "t_audit", "account"} {
 		exec(t, db, "DELETE FROM "+table)
 	}
 	return b

@@ -20,8 +20,20 @@ import (
 	"github.com/txmq/txmq"
 )
 
-// tables are those that the migrations make, by the name after the prefix.
-var tables = []string{"meta", "msg_consume", "tx_log", "job_lease"}
+// tables are those that the migrations make, by the name after the prefix: the
+// step that makes them, and some columns by which ours is told from another's.
+var tables = []struct {
+	name    string
+	since   int64
+	columns string
+}{
+	{"meta", 1, "name, value, updated_at"},
+	{"msg_consume", 1, "event_id, consumer, payload_hash, version"},
+	{"tx_log", 1, "attempt, fenced_event, route"},
+	{"job_lease", 1, "name, due_at, version"},
+	{"run", 2, "consumer_group, seen_at, stopped_at"},
+	{"audit", 2, "actor, reason, state_before, state_after"},
+}
 
 // Migration is one numbered step and whether this database has taken it.
 type Migration struct {
@@ -186,25 +198,39 @@ func (s *Store) lockMigration(ctx context.Context) (func(), error) {
 }
 
 // refuseForeign: where our version table is absent, none of our names may be
-// taken.
+// taken. Where it is there, the names of the steps left may be, by a step that
+// was cut off, and then the columns are ours.
 func (s *Store) refuseForeign(ctx context.Context) error {
-	ours, err := s.exists(ctx, s.versionTable())
-	if err != nil || ours {
+	began, err := s.exists(ctx, s.versionTable())
+	if err != nil {
 		return err
 	}
-	for _, name := range tables {
-		taken, err := s.exists(ctx, s.Table(name))
+	have, err := s.version(ctx)
+	if err != nil {
+		return err
+	}
+	for _, t := range tables {
+		if t.since <= have {
+			continue
+		}
+		taken, err := s.exists(ctx, s.Table(t.name))
 		if err != nil {
 			return err
 		}
-		if taken {
+		if taken && (!began || !s.hasColumns(ctx, t.name, t.columns)) {
 			return &txmq.SchemaError{
-				Table: s.Table(name), Problem: "exists, and txmq did not make it",
+				Table: s.Table(t.name), Problem: "exists, and txmq did not make it",
 				Hint: "choose another prefix, or rename that table",
 			}
 		}
 	}
 	return nil
+}
+
+// hasColumns takes any error for no: what then can't be read can't be used.
+func (s *Store) hasColumns(ctx context.Context, table, columns string) bool {
+	_, err := s.pool.ExecContext(ctx, "SELECT "+columns+" FROM "+s.Table(table)+" WHERE 1 = 0")
+	return err == nil
 }
 
 func (s *Store) exists(ctx context.Context, table string) (bool, error) {

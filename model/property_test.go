@@ -19,8 +19,12 @@ type world struct {
 	retries int
 	owner   string
 	lease   time.Duration // the end of the lease, on the world's clock
+	due     time.Duration // next_retry_at of FAIL
+	redrove bool
 	now     time.Duration
 }
+
+const longAgo = -1000 * time.Hour
 
 // take is Apply (to SUCCESS) and Claim (to PROCESSING).
 func (w *world) take(to Status, owner string) Decision {
@@ -47,7 +51,7 @@ func (w *world) end(to Status) {
 	if to != Success {
 		w.version++
 	}
-	w.status, w.owner = to, ""
+	w.status, w.owner, w.due = to, "", w.now
 }
 
 // fails is what Fail asks for: the holder's row, or what a rolled-back Apply saw.
@@ -62,7 +66,15 @@ func (w *world) fails(h Held) bool {
 // store and the world.
 func TestStoreFollowsTheArrows(t *testing.T) {
 	t.Parallel()
-	h := harnesses()[0]
+	for _, h := range []harness{harnesses()[0], harnesses()[3]} {
+		t.Run(h.name, func(t *testing.T) {
+			t.Parallel()
+			followsTheArrows(t, h)
+		})
+	}
+}
+
+func followsTheArrows(t *testing.T, h harness) {
 	db := h.open(t)
 	if _, err := Migrate(t.Context(), db, Config{}); err != nil {
 		t.Fatal(err)
@@ -85,7 +97,8 @@ func TestStoreFollowsTheArrows(t *testing.T) {
 			if err != nil || c.Decision != want {
 				rt.Fatalf("%s = %v, %v, want %v", what, c.Decision, err, want)
 			}
-			if want == Run && (c.Seen != before.status || c.RetryCnt != w.retries || c.TookOver != (before.status == Processing)) {
+			if want == Run && (c.Seen != before.status || c.RetryCnt != w.retries || c.TookOver != (before.status == Processing) ||
+				c.Redriven != before.redrove) {
 				rt.Fatalf("%s = %+v, want what was seen of %+v", what, c, before)
 			}
 		}
@@ -121,7 +134,7 @@ func TestStoreFollowsTheArrows(t *testing.T) {
 			agrees(fmt.Sprintf("Fail by %+v", h), ok, err)
 			if ok {
 				w.end(map[bool]Status{true: Dead, false: Fail}[dead])
-				w.retries = retries
+				w.retries, w.due = retries, w.now+minute
 			}
 		}
 		heart := b.heart(t)
@@ -172,6 +185,42 @@ func TestStoreFollowsTheArrows(t *testing.T) {
 					}
 				}
 			},
+			"retry or resolve": func(rt *rapid.T) {
+				r, err := s.Find(t.Context(), "e", handler)
+				if err != nil {
+					return
+				}
+				ok, to := w.status == Fail || w.status == Dead, Fail
+				if rapid.Bool().Draw(rt, "retry") {
+					err = s.Retry(t.Context(), r, by)
+				} else {
+					err, to = s.Resolve(t.Context(), r, by), Success
+				}
+				agrees("By hand", ok, err)
+				if ok {
+					w.end(Fail) // version+1
+					w.status, w.due = to, longAgo
+					if to == Fail {
+						w.retries--
+					}
+				}
+			},
+			"redrive": func(rt *rapid.T) {
+				rows, err := s.Due(t.Context(), minute, 10)
+				due := w.status == Fail && w.due+minute <= w.now
+				if err != nil || (len(rows) == 1) != due {
+					rt.Fatalf("Due = %d rows, %v, want due %v", len(rows), err, due)
+				}
+				if !due {
+					return
+				}
+				first, err1 := s.Redrive(t.Context(), rows[0], minute, 3*minute)
+				again, err2 := s.Redrive(t.Context(), rows[0], minute, 3*minute)
+				if !first || again || err1 != nil || err2 != nil {
+					rt.Fatalf("Redrive = %v, %v, then %v, %v, want once", first, err1, again, err2)
+				}
+				w.due, w.redrove = w.now+3*minute, true
+			},
 			"sweep": func(*rapid.T) {
 				rows, err := s.Sweep(t.Context(), 10)
 				due := w.status == Processing && w.lease <= w.now
@@ -198,6 +247,9 @@ func TestStoreFollowsTheArrows(t *testing.T) {
 				}
 				if err := r.is(w.status, w.version, w.retries, w.owner); err != nil {
 					rt.Fatal(err)
+				}
+				if r.Redriven() != w.redrove {
+					rt.Fatalf("Redriven = %v, want %v", r.Redriven(), w.redrove)
 				}
 				if r.LeaseOver() != (w.status == Processing && w.lease <= w.now) {
 					rt.Fatalf("LeaseOver = %v, rest %v, want lease %v at %v", r.LeaseOver(), r.Rest, w.lease, w.now)

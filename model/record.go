@@ -52,7 +52,11 @@ type ConsumeRecord struct {
 	Position    Position `json:"position" gorm:"embedded"`
 	CreatedAt   Time     `json:"created_at"`
 	UpdatedAt   Time     `json:"updated_at"`
+	RedrivenAt  Time     `json:"redriven_at"` // when a job last delivered it again; from then on the job does, not the broker
 
+	// Idle is how long ago UpdatedAt is by the database's clock. It is not a
+	// column.
+	Idle time.Duration `json:"-" gorm:"-"`
 	// Rest is how long the lease still runs by the database's clock, negative
 	// when it is over, and 0 without one. It is not a column.
 	Rest time.Duration `json:"-" gorm:"-"`
@@ -64,6 +68,21 @@ func (ConsumeRecord) TableName() string { return DefaultPrefix + "msg_consume" }
 
 // LeaseOver tells a PROCESSING row whose worker may be taken for dead.
 func (r ConsumeRecord) LeaseOver() bool { return r.Status == Processing && r.Rest <= 0 }
+
+// Nameless tells the DEAD row of a message that has no event ID, or has another
+// body than its event ID stands for: it is a message's row, not an event's.
+func (r ConsumeRecord) Nameless() bool { return r.Version == 0 }
+
+// Redriven: a job delivers this event again, at the pace of next_retry_at, and a
+// delivery that fails does not ask the broker for another one.
+func (r ConsumeRecord) Redriven() bool { return !r.RedrivenAt.IsZero() }
+
+// Arrival is the delivery that the record was made from.
+func (r ConsumeRecord) Arrival() Arrival {
+	a := Arrival{EventID: r.EventID, Consumer: r.Consumer, At: r.Position}
+	copy(a.PayloadHash[:], r.PayloadHash)
+	return a
+}
 
 // Arrival is a delivered message as its consume record knows it.
 type Arrival struct {
@@ -82,14 +101,15 @@ func (a Arrival) check() error {
 
 const recordColumns = `id, event_id, consumer, status, retry_cnt, version, owner, lease_until, next_retry_at,
 	last_error, payload_hash, topic, broker_name, queue_id, queue_offset, msg_id, offset_msg_id,
-	created_at, updated_at, {rest}`
+	created_at, updated_at, redriven_at, {idle}, {rest}`
 
 func scanRecord(scan func(...any) error) (r ConsumeRecord, err error) {
-	var rest sql.NullInt64
+	var idle, rest sql.NullInt64
 	err = scan(&r.ID, &r.EventID, &r.Consumer, &r.Status, &r.RetryCnt, &r.Version, &r.Owner, &r.LeaseUntil,
 		&r.NextRetryAt, &r.LastError, &r.PayloadHash, &r.Position.Topic, &r.Position.BrokerName,
 		&r.Position.QueueID, &r.Position.QueueOffset, &r.Position.MsgID, &r.Position.OffsetMsgID,
-		&r.CreatedAt, &r.UpdatedAt, &rest)
+		&r.CreatedAt, &r.UpdatedAt, &r.RedrivenAt, &idle, &rest)
+	r.Idle = time.Duration(idle.Int64) * time.Microsecond
 	r.Rest = time.Duration(rest.Int64) * time.Microsecond
 	return r, err
 }

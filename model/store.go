@@ -149,7 +149,8 @@ func (s *Store) q(template string) string {
 		now = strings.Replace(s.d.nowPlus, "?", strconv.FormatInt(us, 10), 1)
 		nowPlus = strings.Replace(s.d.nowPlus, "?", "("+strconv.FormatInt(us, 10)+" + ?)", 1)
 	}
-	text := strings.NewReplacer("{rest}", s.d.rest, "{random}", s.d.random).Replace(template)
+	text := strings.NewReplacer("{rest}", s.d.between("{now}", "lease_until"), "{idle}", s.d.between("updated_at", "{now}"),
+		"{silent}", s.d.between("seen_at", "{now}"), "{random}", s.d.random).Replace(template)
 	text = strings.NewReplacer(
 		"{prefix}", s.prefix, "{now}", now, "{now+?}", nowPlus,
 		"{lock nowait}", s.d.lockNowait,

@@ -122,7 +122,7 @@ var failChecks = []check{
 		want(t, b.s.Bury(t.Context(), f))
 		want(t, b.s.Bury(t.Context(), f))
 		r := b.find(t, f.EventID)
-		want(t, r.is(Dead, 1, 0, ""))
+		want(t, r.is(Dead, 0, 0, ""))
 		if n := b.count(t, "SELECT COUNT(*) FROM t_msg_consume"); n != 1 || r.LastError == "" {
 			t.Errorf("%d rows, last_error %q, want 1 and the reason", n, r.LastError)
 		}

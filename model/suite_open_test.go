@@ -133,15 +133,36 @@ var openChecks = []check{
 		b.absent(t, "e")
 	}},
 	{name: "a table that txmq did not make is refused", needs: ddl, run: func(t *testing.T, b *bundle) {
-		for _, name := range tables {
-			prefix := "f" + name + "_"
-			exec(t, b.db, "CREATE TABLE "+prefix+name+" (id INT)")
+		for _, table := range tables {
+			prefix := "f" + table.name + "_"
+			exec(t, b.db, "CREATE TABLE "+prefix+table.name+" (id INT)")
 			_, err := Migrate(t.Context(), b.db, Config{Prefix: prefix})
-			schemaErr(t, "Migrate", err, prefix+name, "prefix")
+			schemaErr(t, "Migrate", err, prefix+table.name, "prefix")
 			if n := b.tablesLike(t, prefix); n != 1 {
 				t.Errorf("%d tables with prefix %s, want the foreign one only", n, prefix)
 			}
 		}
+	}},
+	{name: "a later step refuses a table that txmq did not make, and takes up its own", needs: ddl, run: func(t *testing.T, b *bundle) {
+		b.upTo(t, "later_", 1)
+		exec(t, b.db, "CREATE TABLE later_run (id INT)")
+		_, err := Migrate(t.Context(), b.db, Config{Prefix: "later_"})
+		schemaErr(t, "Migrate", err, "later_run", "prefix")
+		_, err = Open(t.Context(), b.db, Config{Prefix: "later_"})
+		schemaErr(t, "Open", err, "older", "migrate up")
+		exec(t, b.db, "DROP TABLE later_run")
+		_, err = Migrate(t.Context(), b.db, Config{Prefix: "later_"})
+		want(t, err)
+		if b.server { // SQLite's DDL is rolled back with its transaction
+			for _, left := range []string{"later_run", "later_audit"} {
+				exec(t, b.db, "DROP TABLE "+left)
+				exec(t, b.db, "DELETE FROM later_txmq_version WHERE version_id > 1")
+				_, err = Migrate(t.Context(), b.db, Config{Prefix: "later_"})
+				want(t, err)
+			}
+		}
+		_, err = Open(t.Context(), b.db, Config{Prefix: "later_"})
+		want(t, err)
 	}},
 	{name: "up, down, up is the same as up", needs: ddl, run: func(t *testing.T, b *bundle) {
 		_, err := Migrate(t.Context(), b.db, Config{Prefix: "ud_"})
@@ -206,14 +227,19 @@ var openChecks = []check{
 		if err != nil {
 			t.Fatal(err)
 		}
+		session, err := pool.Conn(t.Context()) // as a person's: later steps set variables of the session
+		if err != nil {
+			t.Fatal(err)
+		}
 		for statement := range strings.SplitSeq(text, ";\n") {
 			if strings.TrimSpace(statement) == "" {
 				continue
 			}
-			if _, err := pool.ExecContext(t.Context(), statement); err != nil {
+			if _, err := session.ExecContext(t.Context(), statement); err != nil {
 				t.Errorf("%s: %v", statement, err)
 			}
 		}
+		want(t, session.Close())
 		if diff := cmp.Diff(b.schema(t, "pa_"), strings.ReplaceAll(b.schema(t, "pb_"), "pb_", "pa_")); diff != "" {
 			t.Errorf("schema (-Migrate +Print):\n%s", diff)
 		}
@@ -239,6 +265,21 @@ var openChecks = []check{
 	}},
 }
 
+// upTo takes the steps up to one.
+func (b *bundle) upTo(t *testing.T, prefix string, step int64) {
+	t.Helper()
+	s, err := connect(t.Context(), b.db, Config{Prefix: prefix})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := s.provider()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = p.UpTo(t.Context(), step)
+	want(t, err)
+}
+
 func (b *bundle) tablesLike(t *testing.T, prefix string) int64 {
 	t.Helper()
 	if b.server {
@@ -257,7 +298,11 @@ func (b *bundle) schema(t *testing.T, prefix string) string {
 		return strings.Join(all, "\n")
 	}
 	var text strings.Builder
-	for _, name := range append([]string{"txmq_version"}, tables...) {
+	names := []string{"txmq_version"}
+	for _, t := range tables {
+		names = append(names, t.name)
+	}
+	for _, name := range names {
 		var table, ddl string
 		want(t, b.s.pool.QueryRowContext(t.Context(), "SHOW CREATE TABLE "+prefix+name).Scan(&table, &ddl))
 		head, tail, _ := strings.Cut(ddl, "AUTO_INCREMENT=")

@@ -1,0 +1,69 @@
+package model
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/txmq/txmq"
+)
+
+// dueAtOnce is the next_retry_at of what a person retries: over by any Stale.
+const dueAtOnce = "1970-01-02 00:00:00.000"
+
+// Due lists FAIL rows whose next_retry_at is over by stale, so that nobody seems
+// to redeliver them, and those that a person retried; the longest due first. It
+// walks idx_compensate and takes no lock.
+func (s *Store) Due(ctx context.Context, stale time.Duration, limit int) ([]ConsumeRecord, error) {
+	rows, err := s.due(ctx, s.pool, stale, limit)
+	return rows, wrapOp("compensate", "", err)
+}
+
+func (s *Store) due(ctx context.Context, c conn, stale time.Duration, limit int) ([]ConsumeRecord, error) {
+	rows, err := c.QueryContext(ctx, s.q("SELECT "+recordColumns+` FROM {prefix}msg_consume
+		WHERE status = 'FAIL' AND next_retry_at <= {now+?} ORDER BY next_retry_at LIMIT ?`), -micros(stale), limit)
+	if err != nil {
+		return nil, err
+	}
+	return scanRecords(rows)
+}
+
+// Redrive takes the right to deliver r's message again: FAIL -> FAIL, due again
+// after next, and marked as redriven. Of two that try, and of tries before
+// next_retry_at is over by stale, one gets true. By primary key. It leaves
+// version and updated_at: nobody has worked on the event.
+func (s *Store) Redrive(ctx context.Context, r ConsumeRecord, stale, next time.Duration) (bool, error) {
+	if next <= 0 {
+		return false, wrapOp("redrive", r.EventID, &txmq.FieldError{Field: "next", Value: next, Want: "more than 0"})
+	}
+	n, err := s.changeAlone(ctx, `UPDATE {prefix}msg_consume SET next_retry_at = {now+?}, redriven_at = {now}
+		WHERE id = ? AND status = 'FAIL' AND version = ? AND next_retry_at <= {now+?}`,
+		micros(next), r.ID, r.Version, -micros(stale))
+	return n == 1, wrapOp("redrive", r.EventID, err)
+}
+
+// Payload is what a row that was DEAD keeps of its message.
+type Payload struct {
+	Body       []byte
+	Properties map[string]string
+}
+
+// Payload reads it by primary key: txmq.ErrNotFound where the row keeps none.
+func (s *Store) Payload(ctx context.Context, r ConsumeRecord) (Payload, error) {
+	var p Payload
+	var properties []byte
+	err := s.pool.QueryRowContext(ctx, s.q("SELECT body, properties FROM {prefix}msg_consume WHERE id = ?"), r.ID).
+		Scan(&p.Body, &properties)
+	switch {
+	case errors.Is(err, sql.ErrNoRows), err == nil && p.Body == nil:
+		err = txmq.ErrNotFound
+	case err == nil && properties != nil:
+		if err = json.Unmarshal(properties, &p.Properties); err != nil {
+			err = fmt.Errorf("properties of the row: %w", err)
+		}
+	}
+	return p, wrapOp("payload", r.EventID, err)
+}
