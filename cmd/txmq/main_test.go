@@ -73,7 +73,7 @@ func scripts(t *testing.T, dsn func(*testscript.Env) string) {
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"seed": seed, "serve": serve, "probe": probe, "finish": finish, "code": code, "dsnfile": dsnfile,
+			"seed": seed, "bury": bury, "serve": serve, "probe": probe, "finish": finish, "code": code, "dsnfile": dsnfile,
 		},
 	})
 }
@@ -81,28 +81,9 @@ func scripts(t *testing.T, dsn func(*testscript.Env) string) {
 // seed writes the records that the stories look at: through the transitions, an
 // hour ago but for the last one.
 func seed(ts *testscript.TestScript, _ bool, _ []string) {
-	var dialector gorm.Dialector
-	if path, ok := strings.CutPrefix(ts.Getenv("TXMQ_DSN"), "sqlite://"); ok {
-		dialector = sqlite.Open(path)
-	} else {
-		dialector = mysql.Open(strings.TrimPrefix(ts.Getenv("TXMQ_DSN"), "mysql://"))
-	}
-	db, err := gorm.Open(dialector, &gorm.Config{Logger: logger.Discard})
-	ts.Check(err)
-	defer func() {
-		pool, err := db.DB()
-		ts.Check(err)
-		ts.Check(pool.Close())
-	}()
 	ctx, clock := context.Background(), new(dbclock.Offset)
-	s, err := model.Open(ctx, db, model.Config{Clock: clock})
-	ts.Check(err)
-	of := func(event, consumer string) model.Arrival {
-		return model.Arrival{
-			EventID: event, Consumer: consumer, PayloadHash: sha256.Sum256([]byte(event)),
-			At: model.Position{Topic: "order-paid", BrokerName: "broker-a", QueueID: 3, QueueOffset: 17, MsgID: "MSG", OffsetMsgID: "OFF"},
-		}
-	}
+	s, done := open(ts, clock)
+	defer done()
 	clock.Add(-time.Hour)
 	tx, err := s.Begin(ctx)
 	ts.Check(err)
@@ -119,6 +100,40 @@ func seed(ts *testscript.TestScript, _ bool, _ []string) {
 	clock.Add(time.Hour)
 	_, err = s.Claim(ctx, of("pay:3", "shares:order-paid"), "worker-2", time.Hour, time.Second)
 	ts.Check(err)
+}
+
+// bury writes two DEAD records of a handler: one of a message without event ID.
+func bury(ts *testscript.TestScript, _ bool, args []string) {
+	s, done := open(ts, nil)
+	defer done()
+	ts.Check(s.Bury(context.Background(), model.Failure{Arrival: of("missing_id:MSG:OFF", args[0]), Err: errors.New("no event ID")}))
+	ts.Check(s.Fail(context.Background(), model.Failure{Arrival: of("pay:8", args[0]), Dead: true, Err: errors.New("no")}))
+}
+
+func of(event, consumer string) model.Arrival {
+	return model.Arrival{
+		EventID: event, Consumer: consumer, PayloadHash: sha256.Sum256([]byte(event)),
+		At: model.Position{Topic: "order-paid", BrokerName: "broker-a", QueueID: 3, QueueOffset: 17, MsgID: "MSG", OffsetMsgID: "OFF"},
+	}
+}
+
+// open gives the store that $TXMQ_DSN names.
+func open(ts *testscript.TestScript, clock *dbclock.Offset) (s *model.Store, done func()) {
+	var dialector gorm.Dialector
+	if path, ok := strings.CutPrefix(ts.Getenv("TXMQ_DSN"), "sqlite://"); ok {
+		dialector = sqlite.Open(path)
+	} else {
+		dialector = mysql.Open(strings.TrimPrefix(ts.Getenv("TXMQ_DSN"), "mysql://"))
+	}
+	db, err := gorm.Open(dialector, &gorm.Config{Logger: logger.Discard})
+	ts.Check(err)
+	s, err = model.Open(context.Background(), db, model.Config{Clock: clock})
+	ts.Check(err)
+	return s, func() {
+		pool, err := db.DB()
+		ts.Check(err)
+		ts.Check(pool.Close())
+	}
 }
 
 // served is the running `txmq serve` of a script.

@@ -30,7 +30,8 @@ type commands struct {
 	ConnectTimeout time.Duration `default:"5s" help:"How long to wait for the database to answer. What then asks for the tables has as long again."`
 
 	Migrate migrateCommands `cmd:"" help:"Make, update and show the tables."`
-	Records recordsCommands `cmd:"" help:"Look into the consume records."`
+	Records recordsCommands `cmd:"" help:"Look into the consume records, and settle those that need a person."`
+	Audit   auditCommand    `cmd:"" help:"List what was done by hand: who, what, why."`
 	Serve   serveCommand    `cmd:"" help:"Run the jobs, with /livez and /readyz, until SIGTERM."`
 	Version versionCommand  `cmd:"" help:"Print the version."`
 }

@@ -16,6 +16,9 @@ import (
 type recordsCommands struct {
 	List recordsList `cmd:"" help:"List records by id, oldest first."`
 	Show recordsShow `cmd:"" help:"Show all that is known of an event, without its body."`
+
+	Retry   recordsRetry   `cmd:"" help:"Have DEAD or FAIL records run again, with one more attempt."`
+	Resolve recordsResolve `cmd:"" help:"Mark DEAD or FAIL records as settled in another way: SUCCESS, and nothing runs."`
 }
 
 type recordsList struct {
@@ -159,6 +162,7 @@ func (c *recordsShow) table(a *app, r model.ConsumeRecord) error {
 		{"next retry at", at(r.NextRetryAt)},
 		{"created at", at(r.CreatedAt)},
 		{"updated at", at(r.UpdatedAt)},
+		{"redriven at", at(r.RedrivenAt)},
 		{"topic", p.Topic},
 		{"broker", p.BrokerName},
 		{"queue", fmt.Sprintf("%d at offset %d", p.QueueID, p.QueueOffset)},

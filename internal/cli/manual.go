@@ -1,0 +1,204 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/user"
+
+	"github.com/txmq/txmq"
+	"github.com/txmq/txmq/model"
+)
+
+// manual is what the commands share by which a person changes records.
+type manual struct {
+	output
+	Event    string `arg:"" optional:"" help:"The event ID. Put -- before one that starts with a dash."`
+	Consumer string `placeholder:"NAME" help:"Only of this handler."`
+	AllDead  bool   `help:"Instead of one event: the DEAD records of --consumer, oldest first."`
+	Limit    int    `default:"100" help:"With --all-dead: at most so many, 1 to 1000."`
+	Reason   string `required:"" placeholder:"TEXT" help:"Why; kept in t_audit. Required."`
+	Actor    string `env:"TXMQ_ACTOR" placeholder:"NAME" help:"Who; kept in t_audit. Default: the user and the host."`
+	DryRun   bool   `help:"Say what would be done, and do nothing."`
+}
+
+// changed is a line of the answer.
+type changed struct {
+	Event    string `json:"event_id"`
+	Consumer string `json:"consumer"`
+	Before   string `json:"before"`
+	After    string `json:"after"` // as before where nothing was done
+	Note     string `json:"note"`
+}
+
+func (c *manual) check() error {
+	switch {
+	case (c.Event == "") == !c.AllDead:
+		return usage("see `txmq records --help`", "want either an event ID or --all-dead")
+	case c.AllDead && c.Consumer == "":
+		return usage("`txmq records list --status DEAD` shows whose there are", "--all-dead needs --consumer")
+	case c.Limit < 1 || c.Limit > 1000:
+		return usage("want 1 to 1000; run it again for more", "--limit is %d", c.Limit)
+	}
+	return nil
+}
+
+func (c *manual) by() model.By { return model.By{Actor: cmp.Or(c.Actor, whoAmI()), Reason: c.Reason} }
+
+// whoAmI is user@host, as far as the system tells.
+func whoAmI() string {
+	name := "unknown"
+	if u, err := user.Current(); err == nil {
+		name = u.Username
+	}
+	if host, err := os.Hostname(); err == nil {
+		name += "@" + host
+	}
+	return name
+}
+
+// chosen reads the records that are meant, DEAD or FAIL; none is an error.
+func (c *manual) chosen(ctx context.Context, s *model.Store) ([]model.ConsumeRecord, error) {
+	filter := model.Filter{EventID: c.Event, Consumer: c.Consumer, Limit: 1000}
+	if c.AllDead {
+		filter = model.Filter{Status: model.Dead, Consumer: c.Consumer, Limit: c.Limit}
+	}
+	all, err := s.Records(ctx, filter)
+	if err != nil {
+		return nil, err
+	}
+	var records []model.ConsumeRecord
+	for _, r := range all {
+		if r.Status == model.Dead || r.Status == model.Fail {
+			records = append(records, r)
+		}
+	}
+	switch {
+	case len(records) > 0:
+		return records, nil
+	case c.AllDead:
+		return nil, failed(fmt.Errorf("no record of %q is DEAD", c.Consumer), "`txmq records list` shows what there is")
+	case len(all) > 0:
+		return nil, failed(fmt.Errorf("no record of event ID %q is DEAD or FAIL; the first is %s", c.Event, all[0].Status),
+			"only those can be changed by hand; PROCESSING is its worker's until its lease is over")
+	default:
+		return nil, failed(fmt.Errorf("no record has event ID %q", c.Event),
+			"IDs are compared byte by byte; `txmq records list` shows what there is")
+	}
+}
+
+// run does one thing to each record that is meant, and tells what became of it.
+// One that can't be done does not keep the others from it.
+func (c *manual) run(ctx context.Context, a *app, after model.Status, do func(*model.Store, model.ConsumeRecord) (note string, err error)) error {
+	if err := c.check(); err != nil {
+		return err
+	}
+	s, closeDB, err := a.store(ctx)
+	if err != nil {
+		return err
+	}
+	defer closeDB()
+	records, err := c.chosen(ctx, s)
+	if err != nil {
+		return err
+	}
+	var lines []changed
+	var errs []error
+	for _, r := range records {
+		line := changed{Event: r.EventID, Consumer: r.Consumer, Before: string(r.Status), After: string(after)}
+		switch {
+		case c.DryRun:
+			line.Note = "not done: --dry-run"
+		default:
+			line.Note, err = do(s, r)
+			if err != nil {
+				line.After, line.Note = line.Before, "not done"
+				errs = append(errs, err)
+			}
+		}
+		lines = append(lines, line)
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return errors.Join(c.tell(a, lines), refusals(errs))
+}
+
+func (c *manual) tell(a *app, lines []changed) error {
+	rows := make([][]string, 0, len(lines))
+	for _, l := range lines {
+		rows = append(rows, []string{l.Event, l.Consumer, l.Before, l.After, l.Note})
+	}
+	return c.write(a.stdout, lines, []string{"EVENT", "CONSUMER", "BEFORE", "AFTER", "NOTE"}, rows)
+}
+
+// refusals is one error with the way out of the first.
+func refusals(errs []error) error {
+	if len(errs) == 0 {
+		return nil
+	}
+	hint := ""
+	switch first := errs[0]; {
+	case errors.Is(first, txmq.ErrLeaseLost):
+		hint = "it has changed meanwhile: look at it with `txmq records show`, and decide anew"
+	case errors.Is(first, txmq.ErrMissingID):
+		hint = "`txmq records resolve` once its producer has published it again"
+	default:
+		return errors.Join(errs...)
+	}
+	return failed(errors.Join(errs...), hint)
+}
+
+type recordsRetry struct{ manual }
+
+// Run makes the records due again, with one more attempt.
+func (c *recordsRetry) Run(ctx context.Context, a *app) error {
+	return c.run(ctx, a, model.Fail, func(s *model.Store, r model.ConsumeRecord) (string, error) {
+		return "due at once: the compensate job delivers it", s.Retry(ctx, r, c.by())
+	})
+}
+
+type recordsResolve struct{ manual }
+
+// Run marks the records as settled by hand.
+func (c *recordsResolve) Run(ctx context.Context, a *app) error {
+	return c.run(ctx, a, model.Success, func(s *model.Store, r model.ConsumeRecord) (string, error) {
+		return "nothing runs for it any more", s.Resolve(ctx, r, c.by())
+	})
+}
+
+type auditCommand struct {
+	output
+	Event string `placeholder:"ID" help:"Only of this event."`
+	After int64  `placeholder:"ID" help:"Only ids above this one, to page on."`
+	Limit int    `default:"100" help:"At most so many, 1 to 1000."`
+}
+
+// Run lists what was done by hand.
+func (c *auditCommand) Run(ctx context.Context, a *app) error {
+	if c.Limit < 1 || c.Limit > 1000 {
+		return usage("want 1 to 1000; page on with --after", "--limit is %d", c.Limit)
+	}
+	s, closeDB, err := a.store(ctx)
+	if err != nil {
+		return err
+	}
+	defer closeDB()
+	entries, err := s.Audit(ctx, c.Event, c.After, c.Limit)
+	if err != nil {
+		return err
+	}
+	rows := make([][]string, 0, len(entries))
+	for _, e := range entries {
+		rows = append(rows, []string{
+			fmt.Sprint(e.ID), at(e.CreatedAt), e.Actor, e.Action, e.EventID, e.Consumer, e.StateBefore, e.StateAfter, short(e.Reason, 60),
+		})
+	}
+	if entries == nil {
+		entries = []model.AuditEntry{}
+	}
+	header := []string{"ID", "AT", "ACTOR", "ACTION", "EVENT", "CONSUMER", "BEFORE", "AFTER", "REASON"}
+	return c.write(a.stdout, entries, header, rows)
+}
