@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// Call sends one request over a connection of its own and returns the
+// Call signs one request, sends it over a connection of its own and returns the
 // response, with a *CodeError too if that is not success. ctx bounds all of
 // it; without a deadline it waits as long as the peer keeps the connection.
 // An error that is not a *CodeError does not say whether the request was
 // carried out. A one-way request is refused: nobody would answer it.
-func Call(ctx context.Context, addr string, req Frame) (Frame, error) {
-	res, err := call(ctx, addr, req)
+func (k Keys) Call(ctx context.Context, addr string, req Frame) (Frame, error) {
+	res, err := call(ctx, addr, k.Sign(req))
 	if err != nil {
 		if cause := context.Cause(ctx); cause != nil {
 			err = cause // not the i/o timeout that it caused

@@ -21,8 +21,8 @@ type BrokerAddr struct {
 // address each: the master's, or the replica's with the lowest number while
 // there is no master. Sorted by name. A topic without a route is a *CodeError
 // with ResTopicNotExist.
-func Brokers(ctx context.Context, nameServer, topic string) ([]BrokerAddr, error) {
-	res, err := Call(ctx, nameServer, Request(GetRouteInfoByTopic, map[string]string{"topic": topic}, nil))
+func (k Keys) Brokers(ctx context.Context, nameServer, topic string) ([]BrokerAddr, error) {
+	res, err := k.Call(ctx, nameServer, Request(GetRouteInfoByTopic, map[string]string{"topic": topic}, nil))
 	if err != nil {
 		return nil, err
 	}
@@ -54,8 +54,8 @@ func Brokers(ctx context.Context, nameServer, topic string) ([]BrokerAddr, error
 // CreateTopic makes the topic on one broker, or changes it, with as many read
 // as write queues. perm is 6 for reading and writing, 4 for reading, 2 for
 // writing. The name server may learn it a moment later than this returns.
-func CreateTopic(ctx context.Context, brokerAddr, topic string, queues, perm int) error {
-	_, err := Call(ctx, brokerAddr, Request(UpdateAndCreateTopic, map[string]string{
+func (k Keys) CreateTopic(ctx context.Context, brokerAddr, topic string, queues, perm int) error {
+	_, err := k.Call(ctx, brokerAddr, Request(UpdateAndCreateTopic, map[string]string{
 		"topic":           topic,
 		"defaultTopic":    "TBW102",
 		"readQueueNums":   strconv.Itoa(queues),

@@ -28,7 +28,7 @@ func brokersOf(ctx context.Context, b txmq.Broker, topic string) ([]remoting.Bro
 	var failed error
 	unknown := false
 	for _, ns := range b.NameServers {
-		brokers, err := ask(ctx, ns, topic)
+		brokers, err := ask(ctx, remoting.KeysOf(b), ns, topic)
 		var code *remoting.CodeError
 		switch {
 		case err == nil && len(brokers) > 0:
@@ -45,10 +45,10 @@ func brokersOf(ctx context.Context, b txmq.Broker, topic string) ([]remoting.Bro
 	return nil, fmt.Errorf("%w: name server %s: %w", txmq.ErrBrokerUnreachable, strings.Join(b.NameServers, ", "), failed)
 }
 
-func ask(ctx context.Context, nameServer, topic string) ([]remoting.BrokerAddr, error) {
+func ask(ctx context.Context, keys remoting.Keys, nameServer, topic string) ([]remoting.BrokerAddr, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	return remoting.Brokers(ctx, nameServer, topic)
+	return keys.Brokers(ctx, nameServer, topic)
 }
 
 // noRoute says why the client found no queue to send to: the name server is
@@ -88,7 +88,7 @@ func makeTopic(ctx context.Context, b txmq.Broker, topic string, brokers []remot
 		return rest
 	}
 	for _, at := range missing() {
-		if err := remoting.CreateTopic(ctx, at.Addr, topic, 1, 6); err != nil {
+		if err := remoting.KeysOf(b).CreateTopic(ctx, at.Addr, topic, 1, 6); err != nil {
 			return err
 		}
 	}
