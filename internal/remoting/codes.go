@@ -26,6 +26,7 @@ const (
 	UnlockBatchMQ               = 42
 	GetRouteInfoByTopic         = 105 // to the name server
 	GetBrokerClusterInfo        = 106 // to the name server
+	GetConsumerConnectionList   = 203
 	GetAllTopicListFromNameSrv  = 206 // to the name server
 	DeleteTopicInBroker         = 215
 	DeleteTopicInNameSrv        = 216 // to the name server
@@ -63,6 +64,7 @@ const (
 	ResQueryNotFound           = 22
 	ResSubscriptionNotExist    = 24
 	ResGroupNotExist           = 26
+	ResConsumerNotOnline       = 206
 )
 
 // CodeError is a response that is not success. Call returns it.

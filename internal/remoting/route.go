@@ -26,12 +26,7 @@ func (k Keys) Brokers(ctx context.Context, nameServer, topic string) ([]BrokerAd
 	if err != nil {
 		return nil, err
 	}
-	var route struct {
-		BrokerDatas []struct {
-			BrokerName  string
-			BrokerAddrs map[int64]string
-		}
-	}
+	var route struct{ BrokerDatas []brokerData }
 	if err := json.Unmarshal(quoteKeys(res.Body), &route); err != nil {
 		return nil, fmt.Errorf("remoting: route of %s: %w", topic, err)
 	}
@@ -47,8 +42,40 @@ func (k Keys) Brokers(ctx context.Context, nameServer, topic string) ([]BrokerAd
 			brokers = append(brokers, BrokerAddr{Name: b.BrokerName, Addr: b.BrokerAddrs[best]})
 		}
 	}
-	slices.SortFunc(brokers, func(a, b BrokerAddr) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(brokers, byName)
 	return brokers, nil
+}
+
+// brokerData is how a name server lists a broker: addresses by number, 0 is the
+// master.
+type brokerData struct {
+	BrokerName  string
+	BrokerAddrs map[int64]string
+}
+
+func byName(a, b BrokerAddr) int { return cmp.Compare(a.Name, b.Name) }
+
+// Masters asks the name server, host:port, for the masters that are registered
+// now. Sorted by name. A broker that has only replicas left is not among them.
+func (k Keys) Masters(ctx context.Context, nameServer string) ([]BrokerAddr, error) {
+	res, err := k.Call(ctx, nameServer, Request(GetBrokerClusterInfo, nil, nil))
+	if err != nil {
+		return nil, err
+	}
+	var cluster struct {
+		BrokerAddrTable map[string]brokerData
+	}
+	if err := json.Unmarshal(quoteKeys(res.Body), &cluster); err != nil {
+		return nil, fmt.Errorf("remoting: brokers of %s: %w", nameServer, err)
+	}
+	var masters []BrokerAddr
+	for name, b := range cluster.BrokerAddrTable {
+		if addr := b.BrokerAddrs[0]; addr != "" {
+			masters = append(masters, BrokerAddr{Name: name, Addr: addr})
+		}
+	}
+	slices.SortFunc(masters, byName)
+	return masters, nil
 }
 
 // CreateTopic makes the topic on one broker, or changes it, with as many read

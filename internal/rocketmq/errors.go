@@ -80,3 +80,17 @@ func classify(err error) error {
 		return fmt.Errorf("%w: %w", txmq.ErrBrokerUnreachable, err)
 	}
 }
+
+// typed gives the error of a call of our own its kind, as classify does with
+// the client's.
+func typed(err error) error {
+	var code *remoting.CodeError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &code):
+		return newCodeError(code.Code, code.Remark)
+	default:
+		return fmt.Errorf("%w: %w", txmq.ErrBrokerUnreachable, err)
+	}
+}

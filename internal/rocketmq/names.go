@@ -25,7 +25,7 @@ var reservedProperties = set(
 // isReserved also holds for names that later versions may bring.
 func isReserved(property string) bool {
 	return reservedProperties[property] ||
-		strings.HasPrefix(property, "TXMQ_") ||
+		strings.HasPrefix(property, ownPrefix) ||
 		strings.HasPrefix(property, "TIMER_") ||
 		strings.HasPrefix(property, "INNER_") ||
 		strings.HasPrefix(property, "__")
@@ -48,7 +48,10 @@ func isSystemTopic(topic string) bool {
 		strings.HasPrefix(topic, "%DLQ%")
 }
 
-const retryPrefix = "%RETRY%"
+const (
+	retryPrefix = "%RETRY%"
+	ownPrefix   = "TXMQ_" // of properties that are txmq's
+)
 
 // systemGroups belong to brokers, clients and tools.
 var systemGroups = set(

@@ -32,10 +32,7 @@ var serial atomic.Int64
 func setup(t *testing.T) bundle {
 	t.Helper()
 	t.Parallel()
-	b := bundle{ns: testenv.NameServer(t), broker: testenv.Broker(t)}
-	name := fmt.Sprintf("rocketmq-%d-%d", time.Now().UnixMilli(), serial.Add(1))
-	b.topic, b.group = name, "g-"+name
-	b.makeTopic(t, b.topic)
+	b := newBundle(t, testenv.NameServer(t), testenv.Broker(t))
 	p, err := wireproxy.Start(t.Context(), b.ns)
 	if err != nil {
 		t.Fatal(err)
@@ -47,6 +44,16 @@ func setup(t *testing.T) bundle {
 		}
 	})
 	b.proxy = p
+	return b
+}
+
+// newBundle has no proxy.
+func newBundle(t *testing.T, ns, broker string) bundle {
+	t.Helper()
+	b := bundle{ns: ns, broker: broker}
+	name := fmt.Sprintf("rocketmq-%d-%d", time.Now().UnixMilli(), serial.Add(1))
+	b.topic, b.group = name, "g-"+name
+	b.makeTopic(t, b.topic)
 	return b
 }
 

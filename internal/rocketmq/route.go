@@ -89,7 +89,7 @@ func makeTopic(ctx context.Context, b txmq.Broker, topic string, brokers []remot
 	}
 	for _, at := range missing() {
 		if err := remoting.KeysOf(b).CreateTopic(ctx, at.Addr, topic, 1, 6); err != nil {
-			return err
+			return typed(err)
 		}
 	}
 	ctx, known := context.WithTimeout(ctx, askTimeout)
@@ -100,4 +100,32 @@ func makeTopic(ctx context.Context, b txmq.Broker, topic string, brokers []remot
 		}
 		return false, nil
 	}}.Run(ctx)
+}
+
+// mastersOf asks one name server after the other for the masters of all
+// brokers. None at all wraps txmq.ErrBrokerUnreachable.
+func mastersOf(ctx context.Context, b txmq.Broker) ([]remoting.BrokerAddr, error) {
+	var errs []error
+	for _, ns := range b.NameServers {
+		ctx, cancel := context.WithTimeout(ctx, askTimeout)
+		masters, err := remoting.KeysOf(b).Masters(ctx, ns)
+		cancel()
+		if err == nil && len(masters) > 0 {
+			return masters, nil
+		}
+		errs = append(errs, err)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("%w: name server %s: %w", txmq.ErrBrokerUnreachable, strings.Join(b.NameServers, ", "), err)
+	}
+	return nil, fmt.Errorf("%w: no broker is registered at name server %s", txmq.ErrBrokerUnreachable, strings.Join(b.NameServers, ", "))
+}
+
+// request makes one signed call, of at most askTimeout. An answer that is not
+// success is a *CodeError; no answer wraps txmq.ErrBrokerUnreachable.
+func request(ctx context.Context, b txmq.Broker, addr string, req remoting.Frame) (remoting.Frame, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	res, err := remoting.KeysOf(b).Call(ctx, addr, req)
+	return res, typed(err)
 }

@@ -120,6 +120,11 @@ func (s *Sender) Send(ctx context.Context, m txmq.Message, props map[string]stri
 	if err := errors.Join(CheckMessage(m, false), checkOwn(props)); err != nil {
 		return Sent{}, err
 	}
+	return s.put(ctx, newMessage(m, props))
+}
+
+// put is Send without its checks.
+func (s *Sender) put(ctx context.Context, m *primitive.Message) (Sent, error) {
 	if err := s.life.begin(); err != nil {
 		return Sent{}, err
 	}
@@ -129,7 +134,7 @@ func (s *Sender) Send(ctx context.Context, m txmq.Message, props map[string]stri
 	patience := time.NewTimer(bound)
 	defer patience.Stop()
 	select {
-	case out := <-s.dispatch(newMessage(m, props)):
+	case out := <-s.dispatch(m):
 		err := classify(out.err)
 		if errors.Is(err, errNoRoute) {
 			err = noRoute(context.WithoutCancel(ctx), s.cfg.Broker, m.Topic)
