@@ -3,6 +3,9 @@ package readme
 import (
 	"context"
 	"crypto/rand"
+	"errors"
+	"net/http"
+	"net/http/httptest"
 	"sync"
 	"testing"
 	"time"
@@ -66,27 +69,24 @@ func TestReadme(t *testing.T) {
 	}
 }
 
-// consume runs the README's consumer until the order's event is done.
+// consume runs the service until the order's event is done.
 func consume(ctx context.Context, t *testing.T, db *gorm.DB, broker txmq.Broker, no string) {
 	t.Helper()
-	c, err := NewConsumer(ctx, db, broker)
-	if err != nil {
-		t.Fatal(err)
-	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	done := make(chan error, 1)
+	done, ready := make(chan error, 1), make(chan struct{})
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	wg.Go(func() { done <- c.Run(ctx) })
+	wg.Go(func() { done <- Serve(ctx, db, broker, func() { close(ready) }) })
 	poll(ctx, t, func() bool {
 		var n int64
 		db.Model(&model.ConsumeRecord{}).Where("event_id = ? AND status = 'SUCCESS'", "pay:"+no).Count(&n)
 		return n == 1
 	})
+	<-ready
 	stop()
 	if err := <-done; err != nil {
-		t.Errorf("Run = %v, want nil", err)
+		t.Errorf("Serve = %v, want nil", err)
 	}
 }
 
@@ -132,5 +132,46 @@ func poll(ctx context.Context, t *testing.T, is func() bool) {
 	}}.Run(ctx)
 	if !yes {
 		t.Fatal("nothing came of it within a minute")
+	}
+}
+
+// TestNotify needs no service but one of its own: what each answer means.
+func TestNotify(t *testing.T) {
+	d := &consumer.Delivery{EventID: "pay:1", Version: 3}
+	for status, want := range map[int]string{
+		http.StatusOK:                 "",
+		http.StatusGone:               "skipped: the other side no longer wants it",
+		http.StatusBadRequest:         "permanent: 400 Bad Request",
+		http.StatusServiceUnavailable: "503 Service Unavailable",
+	} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("Idempotency-Key") == d.EventID && r.Header.Get("Fencing-Version") == "3" {
+				w.WriteHeader(status)
+			} else {
+				w.WriteHeader(http.StatusTeapot)
+			}
+		}))
+		got := ""
+		if err := Notify(server.Client(), server.URL)(t.Context(), d); err != nil {
+			got = err.Error()
+		}
+		server.Close()
+		if got != want {
+			t.Errorf("answer %d means %q, want %q", status, got, want)
+		}
+	}
+}
+
+// TestWithMail: a failure leaves no mail to send.
+func TestWithMail(t *testing.T) {
+	fail := errors.New("no stock")
+	work := func(context.Context, *gorm.DB, *consumer.Delivery) error { return fail }
+	do := WithMail(work, func(context.Context, string) { t.Error("mail was sent before any COMMIT") })
+	if err := do(t.Context(), nil, &consumer.Delivery{}); !errors.Is(err, fail) {
+		t.Errorf("work = %v, want its own error", err)
+	}
+	fail = nil
+	if err := do(t.Context(), nil, &consumer.Delivery{}); err != nil {
+		t.Errorf("work = %v, want nil", err)
 	}
 }

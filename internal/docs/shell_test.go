@@ -36,6 +36,7 @@ func TestShellKnowsWrongLines(t *testing.T) {
 	for _, line := range []string{
 		"make nothing", "scripts/services explode", "scripts/services up oracle", "go test ./no/such/dir",
 		"curl example.com", "CI=true make nothing", "env $(scripts/services env) make nothing", "docker compose -f no.yaml up",
+		"txmq records retry pay:1 --reason two words",
 	} {
 		if s.check(line) == nil {
 			t.Errorf("check(%q) = nil, want an error", line)
@@ -51,7 +52,7 @@ type shell struct {
 var (
 	target  = regexp.MustCompile(`(?m)^([a-z][a-z-]*):`)
 	service = regexp.MustCompile(`^(mariadb|(rocketmq|namesrv)(@(5\.3\.3|5\.5\.0|4\.9\.7))?)$`)
-	assign  = regexp.MustCompile(`^[A-Z][A-Z0-9_]*=\S*$`)
+	assign  = regexp.MustCompile(`^[A-Z][A-Z0-9_]*=.*$`)
 )
 
 func newShell(t *testing.T) *shell {
@@ -82,7 +83,17 @@ func newShell(t *testing.T) *shell {
 func (s *shell) check(line string) error {
 	line, _, _ = strings.Cut(line, " #")
 	line = strings.ReplaceAll(line, "$(scripts/services env)", "A=b")
-	return s.command(strings.Fields(line))
+	return s.command(words(line))
+}
+
+var word = regexp.MustCompile(`(?:'[^']*'|[^\s'])+`)
+
+// words takes a line apart as a shell does, as far as single quotes go.
+func words(line string) (list []string) {
+	for _, w := range word.FindAllString(line, -1) {
+		list = append(list, strings.ReplaceAll(w, "'", ""))
+	}
+	return list
 }
 
 func (s *shell) command(words []string) error {
