@@ -156,6 +156,25 @@ func TestBrokers(t *testing.T) {
 	}
 }
 
+func TestMasters(t *testing.T) {
+	t.Parallel()
+	body := `{"brokerAddrTable":{"b":{"brokerAddrs":{0:"10.0.0.1:10911",1:"10.0.0.2:10911"},"brokerName":"b","cluster":"c"},` +
+		`"a":{"brokerAddrs":{0:"10.0.0.3:10911"}},"orphan":{"brokerAddrs":{1:"10.0.0.4:10911"}}},"clusterAddrTable":{"c":["a","b"]}}`
+	addr := serve(t, func(req Frame) []Frame {
+		res := req.Reply(0)
+		res.Body = []byte(body)
+		return []Frame{res}
+	})
+	got, err := (Keys{}).Masters(t.Context(), addr)
+	if diff := cmp.Diff([]BrokerAddr{{"a", "10.0.0.3:10911"}, {"b", "10.0.0.1:10911"}}, got); err != nil || diff != "" {
+		t.Errorf("Masters: %v, (-want +got):\n%s", err, diff)
+	}
+	body = `{"brokerAddrTable":`
+	if _, err := (Keys{}).Masters(t.Context(), addr); err == nil {
+		t.Error("Masters of a cut body = nil, want an error")
+	}
+}
+
 func TestCreateTopic(t *testing.T) {
 	t.Parallel()
 	var asked Frame

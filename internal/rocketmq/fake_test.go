@@ -24,6 +24,7 @@ type fakeBroker struct {
 
 	mu   sync.Mutex
 	send func(req remoting.Frame) *remoting.Frame // the answer to a send; nil: none
+	rest func(req remoting.Frame) remoting.Frame  // the answer to what is not named in serve
 }
 
 func newFakeBroker(t *testing.T) *fakeBroker {
@@ -83,6 +84,12 @@ func (b *fakeBroker) serve(conn net.Conn) {
 		case remoting.EndTransaction:
 			b.ends <- req
 			continue
+		default:
+			b.mu.Lock()
+			if b.rest != nil {
+				res = b.rest(req)
+			}
+			b.mu.Unlock()
 		}
 		if req.IsOneWay() {
 			continue

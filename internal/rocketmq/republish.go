@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -48,7 +50,8 @@ func (r RepublishRequest) validate() error {
 		checkTopic(r.Topic, "RepublishRequest.Topic"),
 		checkLevel(r.DelayLevel, "RepublishRequest.DelayLevel"),
 	}
-	for name, value := range r.Properties {
+	for _, name := range slices.Sorted(maps.Keys(r.Properties)) {
+		value := r.Properties[name]
 		if strings.ContainsAny(name+value, "\x01\x02") { // what lies between properties on the wire
 			errs = append(errs, &txmq.FieldError{
 				Field: fmt.Sprintf("RepublishRequest.Properties[%q]", cut(name)),
