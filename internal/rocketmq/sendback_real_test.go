@@ -279,12 +279,15 @@ func TestRepublish(t *testing.T) {
 		born := time.UnixMilli(1600000000000)
 		_, err := b.sender(t).Republish(t.Context(), RepublishRequest{
 			Group: b.group, Topic: b.topic, Body: []byte("b"), Born: born,
-			Properties: map[string]string{"KEYS": "order 7", "TAGS": " odd", "mine": "a\nb", "TRAN_MSG": "true", "DELAY": "5"},
+			Properties: map[string]string{"KEYS": "order 7", "TAGS": " odd", "mine": "a\nb", "TRAN_MSG": "true", "BUYER_ID": "x"},
 		})
 		if err != nil {
 			t.Fatalf("Republish = %v", err)
 		}
-		next(t, b.deliveries(t, b.group), copyOf{b.topic, "", "b", " odd", "order 7", "", "a\nb", "1600000000000", 1})
+		m := next(t, b.deliveries(t, b.group), copyOf{b.topic, "", "b", " odd", "order 7", "", "a\nb", "1600000000000", 1})
+		if p := m.GetProperties(); p["TRAN_MSG"] != "" || p["BUYER_ID"] != "" {
+			t.Errorf("properties of the copy = %v, want none that make it a half", p)
+		}
 		if n := b.stored(t, b.topic); n != 0 {
 			t.Errorf("topic has %d messages, want none", n)
 		}

@@ -69,11 +69,16 @@ func oneMessage(topic, props string) []byte {
 	return b
 }
 
-// fakeCluster has two brokers, both at b's address.
-func fakeCluster(b *fakeBroker, answer func(remoting.Frame) remoting.Frame) {
+// fakeCluster has two brokers, both at b's address. What it is asked must be
+// signed with the keys.
+func fakeCluster(t *testing.T, b *fakeBroker, keys remoting.Keys, answer func(remoting.Frame) remoting.Frame) {
+	t.Helper()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.rest = func(req remoting.Frame) remoting.Frame {
+		if signed := keys.Sign(req); !cmp.Equal(signed.ExtFields, req.ExtFields) {
+			t.Errorf("request %d is not signed: %v", req.Code, req.ExtFields)
+		}
 		if req.Code != remoting.GetBrokerClusterInfo {
 			return answer(req)
 		}
@@ -111,7 +116,8 @@ func TestSendBackCalls(t *testing.T) {
 			t.Parallel()
 			b := newFakeBroker(t)
 			var asked []remoting.Frame
-			fakeCluster(b, func(req remoting.Frame) remoting.Frame {
+			broker := txmq.Broker{NameServers: []string{"127.0.0.1:1", b.addr}, AccessKey: "who", SecretKey: "s3cret"}
+			fakeCluster(t, b, remoting.KeysOf(broker), func(req remoting.Frame) remoting.Frame {
 				asked = append(asked, req)
 				res := req.Reply(c.back)
 				res.Remark = c.backSays
@@ -121,15 +127,9 @@ func TestSendBackCalls(t *testing.T) {
 				}
 				return res
 			})
-			broker := txmq.Broker{NameServers: []string{"127.0.0.1:1", b.addr}, AccessKey: "who", SecretKey: "s3cret"}
 			err := SendBack(t.Context(), broker, good)
 			if !errors.Is(err, c.want) || c.want == nil && err != nil {
 				t.Fatalf("SendBack = %v, want %v", err, c.want)
-			}
-			for _, req := range asked {
-				if signed := remoting.KeysOf(broker).Sign(req); !cmp.Equal(signed.ExtFields, req.ExtFields) {
-					t.Errorf("request %d is not signed: %v", req.Code, req.ExtFields)
-				}
 			}
 			if err != nil {
 				return
@@ -151,7 +151,7 @@ func TestSubscriptionsOfTwoBrokers(t *testing.T) {
 	t.Parallel()
 	b := newFakeBroker(t)
 	n := 0
-	fakeCluster(b, func(req remoting.Frame) remoting.Frame {
+	fakeCluster(t, b, remoting.Keys{}, func(req remoting.Frame) remoting.Frame {
 		if n++; n%2 == 0 {
 			return req.Reply(remoting.ResNoPermission)
 		}
