@@ -24,6 +24,7 @@ const (
 	NotifyConsumerIDsChanged    = 40 // from broker to client, one-way
 	LockBatchMQ                 = 41
 	UnlockBatchMQ               = 42
+	UpdateAndCreateACLConfig    = 50  // 4.x
 	GetRouteInfoByTopic         = 105 // to the name server
 	GetBrokerClusterInfo        = 106 // to the name server
 	GetConsumerConnectionList   = 203

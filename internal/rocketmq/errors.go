@@ -49,7 +49,7 @@ func newCodeError(code int, remark string) *CodeError {
 		e.kind = txmq.ErrBrokerUnreachable
 	case remoting.ResSystemError:
 		// 4.x answers so to a bad signature, and to its own troubles.
-		if !strings.Contains(remark, "AclException") {
+		if !e.isACL() {
 			e.kind = txmq.ErrBrokerUnreachable
 		}
 	}

@@ -172,11 +172,9 @@ func NewPushConsumer(cfg PushConfig) (*PushConsumer, error) {
 // Start begins to consume, a new group from the first message that the topic
 // still holds. With the name servers away it is an error that wraps
 // txmq.ErrBrokerUnreachable, after at most 3 s each; a topic that does not
-// exist is one that wraps txmq.ErrRefused. An error leaves nothing running, and
-// Start may be called again; after success it is an error.
-//
-// With wrong credentials Start succeeds and nothing is ever delivered; the
-// client does not tell.
+// exist, or that no broker lets the group consume (ACL), is one that wraps
+// txmq.ErrRefused. An error leaves nothing running, and Start may be called
+// again; after success it is an error.
 func (c *PushConsumer) Start(ctx context.Context) error {
 	return c.life.start(func() error {
 		brokers, err := c.brokers(ctx)
@@ -215,11 +213,18 @@ func (c *PushConsumer) Start(ctx context.Context) error {
 	})
 }
 
+// brokers are those of all topics. It is an error if a topic has none, or none
+// that lets the group in.
 func (c *PushConsumer) brokers(ctx context.Context) ([]remoting.BrokerAddr, error) {
+	permit := newPermit(c.cfg.Broker, c.log)
 	var all []remoting.BrokerAddr
 	for _, s := range c.cfg.Subscriptions {
 		brokers, err := brokersOf(ctx, c.cfg.Broker, s.Topic)
 		if err != nil {
+			return nil, err
+		}
+		what := fmt.Sprintf("group %s consume topic %s", c.cfg.Group, s.Topic)
+		if err := permit.ask(ctx, brokers, what, toConsume(c.cfg.Group, s.Topic)...); err != nil {
 			return nil, err
 		}
 		for _, b := range brokers {

@@ -24,6 +24,7 @@ import (
 // topic with one queue, and a proxy for those who want to look or to break.
 type bundle struct {
 	ns, broker, topic, group string
+	keys                     remoting.Keys // for what the test does itself
 	proxy                    *wireproxy.Proxy
 }
 
@@ -59,17 +60,24 @@ func newBundle(t *testing.T, ns, broker string) bundle {
 
 func (b bundle) makeTopic(t *testing.T, topic string) {
 	t.Helper()
-	brokers := []remoting.BrokerAddr{{Name: "broker-a", Addr: b.broker}}
-	if err := makeTopic(t.Context(), at(b.ns), topic, brokers); err != nil {
-		t.Fatal(err)
-	}
+	b.makeTopicOnce(t, topic)
 	t.Cleanup(func() {
 		for addr, code := range map[string]int{b.broker: remoting.DeleteTopicInBroker, b.ns: remoting.DeleteTopicInNameSrv} {
 			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 			defer cancel()
-			_, _ = remoting.Call(ctx, addr, remoting.Request(code, map[string]string{"topic": topic}, nil))
+			_, _ = b.keys.Call(ctx, addr, remoting.Request(code, map[string]string{"topic": topic}, nil))
 		}
 	})
+}
+
+// makeTopicOnce leaves the topic to those who come after.
+func (b bundle) makeTopicOnce(t *testing.T, topic string) {
+	t.Helper()
+	brokers := []remoting.BrokerAddr{{Name: "broker-a", Addr: b.broker}}
+	at := txmq.Broker{NameServers: []string{b.ns}, AccessKey: b.keys.AccessKey, SecretKey: b.keys.SecretKey}
+	if err := makeTopic(t.Context(), at, topic, brokers); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // offset is the group's committed offset in the topic's queue, -1 for none.
@@ -94,7 +102,12 @@ func (b bundle) offset(t *testing.T) int64 {
 
 func (b bundle) sender(t *testing.T) *Sender {
 	t.Helper()
-	s, err := NewSender(SenderConfig{Broker: at(b.ns), Group: "s-" + b.group})
+	return b.senderOf(t, at(b.ns))
+}
+
+func (b bundle) senderOf(t *testing.T, broker txmq.Broker) *Sender {
+	t.Helper()
+	s, err := NewSender(SenderConfig{Broker: broker, Group: "s-" + b.group})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/apache/rocketmq-client-go/v2/producer"
 
 	"github.com/txmq/txmq"
+	"github.com/txmq/txmq/internal/remoting"
 )
 
 const (
@@ -138,13 +139,18 @@ func NewTxProducer(cfg TxConfig) (*TxProducer, error) {
 
 // Start connects, under an instance name of its own, and makes the group known
 // to the topics' brokers. With the name servers away it is an error that wraps
-// txmq.ErrBrokerUnreachable, after at most 3 s each. A topic that does not
-// exist is not an error: it may be made later. After an error Start may be
-// called again; after success it is an error.
+// txmq.ErrBrokerUnreachable, after at most 3 s each; a signature that no broker
+// takes (ACL) is one that wraps txmq.ErrRefused. A topic that does not exist is
+// not an error: it may be made later. After an error Start may be called again;
+// after success it is an error.
 func (p *TxProducer) Start(ctx context.Context) error {
 	return p.life.start(func() error {
-		missing, err := p.missingTopics(ctx)
+		brokers, missing, err := p.lookUp(ctx)
 		if err != nil {
+			return err
+		}
+		what := fmt.Sprintf("producer group %s sign on", p.cfg.Group)
+		if err := newPermit(p.cfg.Broker, p.log).ask(ctx, brokers, what, toBeAsked(p.cfg.Group)); err != nil {
 			return err
 		}
 		client, err := producer.NewTransactionProducer((*listener)(p), p.options()...)
@@ -188,18 +194,28 @@ func clientOptions(b txmq.Broker, group string, route producer.QueueSelector) []
 	return opts
 }
 
-// missingTopics asks before the client is started, because the client hides
-// whether the name server is away.
-func (p *TxProducer) missingTopics(ctx context.Context) (missing []string, err error) {
+// lookUp finds the topics' brokers, those of all topics if a topic is missing.
+// It asks before the client is started, because the client hides whether the
+// name server is away.
+func (p *TxProducer) lookUp(ctx context.Context) (brokers []remoting.BrokerAddr, missing []string, err error) {
 	for _, t := range p.cfg.Topics {
-		switch _, err := brokersOf(ctx, p.cfg.Broker, t); {
+		switch found, err := brokersOf(ctx, p.cfg.Broker, t); {
 		case errors.Is(err, txmq.ErrRefused):
 			missing = append(missing, t)
 		case err != nil:
-			return nil, err
+			return nil, nil, err
+		default:
+			brokers = append(brokers, found...)
 		}
 	}
-	return missing, nil
+	if len(missing) > 0 {
+		found, err := brokersOf(ctx, p.cfg.Broker, selfTestTopic)
+		if err == nil { // else no broker has registered yet
+			brokers = append(brokers, found...)
+		}
+	}
+	slices.SortFunc(brokers, func(a, b remoting.BrokerAddr) int { return cmp.Compare(a.Name, b.Name) })
+	return slices.Compact(brokers), missing, nil
 }
 
 // warmUp loads the topics' routes before the first heart-beat, so that it goes

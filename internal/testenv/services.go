@@ -37,6 +37,25 @@ func BrokerVersion(tb testing.TB, version string) string {
 	return need(tb, "TXMQ_TEST_BROKER"+suffix(version), "rocketmq@"+version)
 }
 
+// Guarded is a broker that asks for a signature, and its name server, which
+// does not.
+type Guarded struct {
+	NameServer, Broker string
+	// AdminKey and AdminSecret are of the only account that it begins with. It
+	// may do everything, make accounts too.
+	AdminKey, AdminSecret string
+}
+
+// ACL returns the broker of a version, "4.9.7" or "5.5.0", that has ACL on. It
+// runs only when brought up by name: rocketmq-acl@4.9.7.
+func ACL(tb testing.TB, version string) Guarded {
+	tb.Helper()
+	end, service := "_ACL"+suffix(version), "rocketmq-acl@"+version
+	g := Guarded{NameServer: need(tb, "TXMQ_TEST_NAMESRV"+end, service), Broker: need(tb, "TXMQ_TEST_BROKER"+end, service)}
+	g.AdminKey, g.AdminSecret, _ = strings.Cut(need(tb, "TXMQ_TEST_ADMIN"+end, service), ":")
+	return g
+}
+
 // suffix turns a version into the end of a variable's name: "_4_9_7".
 func suffix(version string) string {
 	if version == DefaultVersion {
