@@ -235,6 +235,9 @@ func TestACLRefuses(t *testing.T) {
 				if !errors.Is(err, txmq.ErrRefused) || !strings.Contains(err.Error(), says[who]) {
 					t.Errorf("%s: %s = %v, want ErrRefused with %q", who, what, err, says[who])
 				}
+				if what == "TxProducer" && who != "bare" && !strings.Contains(err.Error(), "sign on") {
+					t.Errorf("%s: %s = %v, want it refused at Start", who, what, err)
+				}
 				if err != nil && strings.Contains(err.Error(), "secret") && !strings.Contains(err.Error(), "[secret]") {
 					t.Errorf("%s: %s shows the secret: %v", who, what, err)
 				}
