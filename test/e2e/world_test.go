@@ -36,6 +36,7 @@ type world struct {
 	db      *gorm.DB
 	store   *model.Store
 	ns      string
+	keys    remoting.Keys // where the broker has ACL on
 	topic   string
 	senders string // producer group
 	group   string // consumer group
@@ -49,11 +50,17 @@ func newWorld(t *testing.T) *world {
 
 func newWorldOn(t *testing.T, nameServer, broker string) *world {
 	t.Helper()
+	return newWorldBehind(t, remoting.Keys{}, nameServer, broker)
+}
+
+// newWorldBehind is for a broker with ACL on; the keys may make topics.
+func newWorldBehind(t *testing.T, keys remoting.Keys, nameServer, broker string) *world {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)
 	name := "e2e-" + strings.ToLower(rand.Text()[:12])
 	w := &world{
-		ctx: ctx, ns: nameServer, topic: name, senders: "p-" + name, group: "c-" + name, handler: "shares",
+		ctx: ctx, ns: nameServer, keys: keys, topic: name, senders: "p-" + name, group: "c-" + name, handler: "shares",
 	}
 	w.makeTopic(t, broker)
 	w.dsn = testenv.MySQL(t)
@@ -96,20 +103,24 @@ func openGorm(t *testing.T, dsn string) *gorm.DB {
 
 func (w *world) makeTopic(t *testing.T, broker string) {
 	t.Helper()
-	must(t, remoting.CreateTopic(w.ctx, broker, w.topic, 1, 6))
+	must(t, w.keys.CreateTopic(w.ctx, broker, w.topic, 1, 6))
 	t.Cleanup(func() {
 		for _, topic := range []string{w.topic, "%RETRY%" + w.group, "%RETRY%o-" + w.topic} {
 			for addr, code := range map[string]int{broker: remoting.DeleteTopicInBroker, w.ns: remoting.DeleteTopicInNameSrv} {
 				ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-				_, _ = remoting.Call(ctx, addr, remoting.Request(code, map[string]string{"topic": topic}, nil)) // a tidy broker is a courtesy
+				_, _ = w.keys.Call(ctx, addr, remoting.Request(code, map[string]string{"topic": topic}, nil)) // a tidy broker is a courtesy
 				cancel()
 			}
 		}
 	})
 	w.until(t, "the name server knows the topic", func() (bool, string) {
-		brokers, err := remoting.Brokers(w.ctx, w.ns, w.topic)
+		brokers, err := w.keys.Brokers(w.ctx, w.ns, w.topic)
 		return len(brokers) > 0, fmt.Sprint(err)
 	})
+}
+
+func (w *world) broker() txmq.Broker {
+	return txmq.Broker{NameServers: []string{w.ns}, AccessKey: w.keys.AccessKey, SecretKey: w.keys.SecretKey}
 }
 
 // until polls, for what only the database or the broker can tell.
@@ -136,7 +147,7 @@ func (w *world) until(t *testing.T, what string, done func() (ok bool, seen stri
 func (w *world) producer(t *testing.T, seen *events, change ...func(*producer.Config)) *producer.Producer {
 	t.Helper()
 	cfg := producer.Config{
-		Store: w.store, Broker: txmq.Broker{NameServers: []string{w.ns}}, Group: w.senders, Topics: []string{w.topic},
+		Store: w.store, Broker: w.broker(), Group: w.senders, Topics: []string{w.topic},
 		FenceAfter: time.Second, CheckInterval: time.Second, SendTimeout: 10 * time.Second,
 		Observe: seen.observe,
 	}
@@ -194,7 +205,7 @@ func (w *world) share(_ context.Context, tx *gorm.DB, d *consumer.Delivery) erro
 func (w *world) consumer(t *testing.T, seen *events, change ...func(*consumer.Config)) {
 	t.Helper()
 	cfg := consumer.Config{
-		Store: w.store, Broker: txmq.Broker{NameServers: []string{w.ns}}, Group: w.group,
+		Store: w.store, Broker: w.broker(), Group: w.group,
 		Handlers: []consumer.Handler{{Topic: w.topic, Name: w.handler, Do: consumer.Atomic(w.share)}},
 		Workers:  4, Observe: seen.observe,
 	}
@@ -223,7 +234,7 @@ func (w *world) observer(t *testing.T) *observer {
 	t.Helper()
 	o := &observer{seen: map[string]int{}}
 	c, err := rocketmq.NewPushConsumer(rocketmq.PushConfig{
-		Broker: txmq.Broker{NameServers: []string{w.ns}}, Group: "o-" + w.topic,
+		Broker: w.broker(), Group: "o-" + w.topic,
 		Subscriptions: []rocketmq.Subscription{{Topic: w.topic}},
 		Handle: func(_ context.Context, m *primitive.MessageExt) rocketmq.Result {
 			o.mu.Lock()
@@ -254,9 +265,9 @@ func (w *world) visible(t *testing.T, o *observer, event string, times int) {
 
 // invisible sends one more event, waits for it, and then says that the others
 // did not come before it. The topic has one queue.
-func (w *world) invisible(t *testing.T, p *producer.Producer, o *observer, events ...string) {
+func (w *world) invisible(t *testing.T, p *producer.Producer, o *observer, events ...string) (marker string) {
 	t.Helper()
-	marker := "marker-" + rand.Text()[:6]
+	marker = "marker-" + rand.Text()[:6]
 	w.send(t, p, marker)
 	w.visible(t, o, marker, 1)
 	for _, e := range events {
@@ -264,6 +275,7 @@ func (w *world) invisible(t *testing.T, p *producer.Producer, o *observer, event
 			t.Errorf("%s was delivered %d times, want never: its transaction did not commit", e, n)
 		}
 	}
+	return marker
 }
 
 // events keeps what components in this process emit.
