@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/txmq/txmq"
+	"github.com/txmq/txmq/internal/rocketmq"
 )
 
 var update = flag.Bool("update", false, "write the last column of docs/cases.md from the tests")
@@ -161,12 +162,12 @@ func TestDefaultsAreTheCodes(t *testing.T) {
 
 var wireName = regexp.MustCompile(`\bTXMQ_[A-Z]+(_[A-Z]+)*\b`)
 
-// TestWireNamesAreTheCodes: docs/interop.md tells every property of ours, and
-// no other.
+// TestWireNamesAreTheCodes: docs/interop.md tells every property and topic of
+// ours, and no other.
 func TestWireNamesAreTheCodes(t *testing.T) {
 	ours := []string{
 		txmq.PropertyEventID, txmq.PropertyAttempt, txmq.PropertyDatabaseID,
-		txmq.PropertyBorn, txmq.PropertyRedrive, txmq.PropertyShardingKey,
+		txmq.PropertyBorn, txmq.PropertyRedrive, txmq.PropertyShardingKey, rocketmq.HoldTopic,
 	}
 	text := read(t, "docs/interop.md")
 	for _, name := range ours {
