@@ -60,7 +60,7 @@ func inModule(t *testing.T, env string) {
 		t.Fatal(err)
 	}
 	t.Chdir(deep)
-	for _, name := range []string{"MYSQL", "NAMESRV", "NAMESRV_4_9_7", "BROKER", "BROKER_4_9_7"} {
+	for _, name := range []string{"MYSQL", "NAMESRV", "NAMESRV_4_9_7", "BROKER", "BROKER_4_9_7", "NAMESRV_ACL_4_9_7", "BROKER_ACL_4_9_7", "ADMIN_ACL_4_9_7"} {
 		t.Setenv("TXMQ_TEST_"+name, "")
 	}
 }
@@ -81,6 +81,9 @@ TXMQ_TEST_BROKER=127.0.0.1:2
 
 TXMQ_TEST_NAMESRV_4_9_7=127.0.0.1:3
 TXMQ_TEST_BROKER_4_9_7=127.0.0.1:4
+TXMQ_TEST_NAMESRV_ACL_4_9_7=127.0.0.1:5
+TXMQ_TEST_BROKER_ACL_4_9_7=127.0.0.1:6
+TXMQ_TEST_ADMIN_ACL_4_9_7=key:secret
 `
 
 func TestLookup(t *testing.T) {
@@ -96,6 +99,11 @@ func TestLookup(t *testing.T) {
 			if c.got != c.want {
 				t.Errorf("%s = %q, want %q", c.name, c.got, c.want)
 			}
+		}
+		if got, want := testenv.ACL(t, "4.9.7"), (testenv.Guarded{
+			NameServer: "127.0.0.1:5", Broker: "127.0.0.1:6", AdminKey: "key", AdminSecret: "secret",
+		}); got != want {
+			t.Errorf("ACL = %+v, want %+v", got, want)
 		}
 	})
 
@@ -126,6 +134,7 @@ func TestMissingService(t *testing.T) {
 		{"NameServer", func(tb testing.TB) { testenv.NameServer(tb) }, "scripts/services up rocketmq@5.3.3"},
 		{"NameServerVersion", func(tb testing.TB) { testenv.NameServerVersion(tb, "4.9.7") }, "scripts/services up rocketmq@4.9.7"},
 		{"Broker", func(tb testing.TB) { testenv.Broker(tb) }, "scripts/services up rocketmq@5.3.3"},
+		{"ACL", func(tb testing.TB) { testenv.ACL(tb, "4.9.7") }, "scripts/services up rocketmq-acl@4.9.7"},
 	}
 	for _, c := range calls {
 		t.Run(c.name+" skips and says how to start it", func(t *testing.T) {
