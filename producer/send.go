@@ -11,6 +11,7 @@ import (
 
 	"github.com/txmq/txmq"
 	"github.com/txmq/txmq/internal/fault"
+	"github.com/txmq/txmq/internal/localtx"
 	"github.com/txmq/txmq/internal/rocketmq"
 	"github.com/txmq/txmq/model"
 )
@@ -69,9 +70,6 @@ type send struct {
 	panicked   any          // by fn; raised again once the broker is told
 }
 
-// insideKey marks the context of a local transaction.
-type insideKey struct{}
-
 // prepare refuses what can be refused without I/O, and names the call.
 func (s *send) prepare(ctx context.Context) error {
 	if s.fn == nil {
@@ -80,7 +78,7 @@ func (s *send) prepare(ctx context.Context) error {
 	if err := rocketmq.CheckMessage(s.m, true); err != nil {
 		return err
 	}
-	if ctx.Value(insideKey{}) == s.p.cfg.Store {
+	if localtx.Inside(ctx, s.p.cfg.Store) {
 		return txmq.ErrInTransaction
 	}
 	if err := ctx.Err(); err != nil {
