@@ -22,17 +22,14 @@ const maxRunning = 64
 var (
 	errNotReturned = errors.New("check did not return")
 	errForeignDB   = errors.New("half of another database")
+	errMalformed   = errors.New("topic, attempt, event ID or group is empty or too long")
 	errBusy        = fmt.Errorf("%d checks hang", maxRunning)
 )
 
 // Checker answers check-backs. Safe for concurrent use.
 type Checker struct {
-	cfg Config
-
-	mu      sync.Mutex
-	closed  bool
-	running int
-	idle    chan struct{} // closed when the last check is over; nil while nobody waits
+	cfg  Config
+	gate gate
 }
 
 // New checks the configuration, all bad fields at once, each a
@@ -66,23 +63,10 @@ func (c *Checker) Check(ctx context.Context, m *primitive.MessageExt) txmq.Verdi
 // its error says that some still run, and use the database. It may be called
 // more than once.
 func (c *Checker) Close(ctx context.Context) error {
-	c.mu.Lock()
-	c.closed = true
-	if c.running == 0 {
-		c.mu.Unlock()
-		return nil
+	if err := c.gate.close(ctx); err != nil {
+		return &txmq.OpError{Op: "close checker", Err: err}
 	}
-	if c.idle == nil {
-		c.idle = make(chan struct{})
-	}
-	idle := c.idle
-	c.mu.Unlock()
-	select {
-	case <-idle:
-		return nil
-	case <-ctx.Done():
-		return &txmq.OpError{Op: "close checker", Err: context.Cause(ctx)}
-	}
+	return nil
 }
 
 // inTime runs answer on a goroutine that Close waits for, because not every
@@ -96,7 +80,7 @@ func (c *Checker) inTime(ctx context.Context, h half, m *primitive.MessageExt) r
 	done := make(chan ruling, 1)
 	var wg sync.WaitGroup // for its Go; Close does the waiting
 	wg.Go(func() {
-		defer c.leave()
+		defer c.gate.leave()
 		r := unknown(ReasonPanic, errNotReturned) // runtime.Goexit
 		defer func() {
 			if cause := recover(); cause != nil {
@@ -126,12 +110,9 @@ func (c *Checker) answer(ctx context.Context, h half, m *primitive.MessageExt) r
 		return unknown(ReasonNotOurs, nil)
 	case !h.ours:
 		return ruling{verdict: known(c.cfg.Foreign(m)), reason: ReasonForeign}
-	case h.database != c.cfg.Store.DatabaseID():
-		return unknown(ReasonForeignDB, errForeignDB)
-	case h.attempt.EventID == "":
-		return unknown(ReasonNoID, txmq.ErrMissingID)
-	case h.malformed:
-		return unknown(ReasonMalformed, errors.New("topic, attempt, event ID or group is empty or too long"))
+	}
+	if reason, err := h.strange(c.cfg.Store.DatabaseID()); err != nil {
+		return unknown(reason, err)
 	}
 	r := examine(ctx, c.cfg.Store, h.attempt, func(s sight) ruling { return c.decide(h, s) })
 	if r.reason == ReasonDatabase && ctx.Err() != nil {
@@ -141,26 +122,13 @@ func (c *Checker) answer(ctx context.Context, h half, m *primitive.MessageExt) r
 }
 
 func (c *Checker) enter() (ruling, bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch {
-	case c.closed:
-		return unknown(ReasonClosed, txmq.ErrClosed), false
-	case c.running >= maxRunning:
-		return unknown(ReasonBusy, errBusy), false
-	default:
-		c.running++
+	switch err := c.gate.enter(maxRunning); {
+	case err == nil:
 		return ruling{}, true
-	}
-}
-
-func (c *Checker) leave() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.running--
-	if c.running == 0 && c.idle != nil {
-		close(c.idle)
-		c.idle = nil
+	case errors.Is(err, txmq.ErrClosed):
+		return unknown(ReasonClosed, err), false
+	default:
+		return unknown(ReasonBusy, err), false
 	}
 }
 

@@ -51,9 +51,10 @@ type Config struct {
 	// Timeout is after how long a check is answered Unknown. Default 2s.
 	Timeout time.Duration
 
-	// Foreign answers for halves that carry no property of txmq's, while old
-	// and new code share a producer group. Anything but Commit and Rollback is
-	// Unknown. Default: Unknown.
+	// Foreign answers for halves that carry neither database ID nor attempt,
+	// while old and new code share a producer group. Anything but Commit and
+	// Rollback is Unknown. Rollback is for what can't commit any more: while the
+	// old code runs, a row that is missing may still come. Default: Unknown.
 	Foreign func(*primitive.MessageExt) txmq.Verdict
 
 	// Observe receives one txmq.Checked for each check.

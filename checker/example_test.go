@@ -2,6 +2,7 @@ package checker_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -62,4 +63,51 @@ func ExampleNew() {
 	// pay:1001 rollback last check
 	// checker.Config.Store is missing: want a *model.Store
 	// checker.Config.FenceAfter is 5m0s: want less than 10 checks every 30s, or the broker discards the half first
+}
+
+// The listener is for the client's own transaction producer, which would call
+// it as this example does.
+func ExampleNewListener() {
+	ctx := context.Background()
+	dir, err := os.MkdirTemp("", "txmq")
+	if err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(dir)
+	db, err := gorm.Open(sqlite.Open(filepath.Join(dir, "orders.db")), &gorm.Config{})
+	if err != nil {
+		panic(err)
+	}
+	if pool, err := db.DB(); err == nil {
+		defer pool.Close()
+	}
+	if _, err := model.Migrate(ctx, db, model.Config{}); err != nil {
+		panic(err)
+	}
+	store, err := model.Open(ctx, db, model.Config{})
+	if err != nil {
+		panic(err)
+	}
+
+	l, err := checker.NewListener(checker.Config{Store: store, Observe: func(_ context.Context, e txmq.Event) {
+		if e, ok := e.(txmq.SendEnded); ok {
+			fmt.Println(e.EventID, e.Verdict, errors.Is(e.Err, txmq.ErrDuplicateEvent))
+		}
+	}}, func(tx *gorm.DB, m *primitive.Message) error {
+		return tx.Exec("UPDATE t_meta SET value = ? WHERE name = 'example'", m.Body).Error // the service's own statements
+	})
+	if err != nil {
+		panic(err)
+	}
+	defer l.Close(ctx)
+	m := primitive.NewMessage("order-paid", []byte("{}"))
+	for range 2 { // the second is a duplicate
+		if err := l.Stamp(m, "pay:1001"); err != nil {
+			panic(err)
+		}
+		l.ExecuteLocalTransaction(m)
+	}
+	// Output:
+	// pay:1001 commit false
+	// pay:1001 rollback true
 }

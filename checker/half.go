@@ -15,7 +15,7 @@ import (
 // half is what a check-back says of itself. Nothing in it is trusted but as a
 // key: properties come from the wire.
 type half struct {
-	ours      bool // it carries a property of txmq's
+	ours      bool // it carries a database ID or an attempt
 	database  string
 	attempt   model.Attempt
 	msgID     string
@@ -29,21 +29,31 @@ type half struct {
 const maxAttempt = 64
 
 func readHalf(m *primitive.MessageExt, group string) half {
+	topic := m.GetProperty(primitive.PropertyRealTopic) // a discarded half lies on another topic
+	if topic == "" {
+		topic = m.Topic
+	}
+	h := readProperties(&m.Message, topic, group)
+	h.msgID = m.MsgId
+	h.times, _ = strconv.Atoi(m.GetProperty(primitive.PropertyTranscationCheckTimes)) // 0 counts as the first
+	h.readBirth(m)
+	return h
+}
+
+// readProperties reads what a half says of itself before it is checked, too.
+func readProperties(m *primitive.Message, topic, group string) half {
 	h := half{
 		database: m.GetProperty(txmq.PropertyDatabaseID),
-		msgID:    m.MsgId,
 		attempt: model.Attempt{
 			ID:      m.GetProperty(txmq.PropertyAttempt),
 			EventID: m.GetProperty(txmq.PropertyEventID),
-			Topic:   m.GetProperty(primitive.PropertyRealTopic), // a discarded half lies on another topic
+			Topic:   topic,
 			Group:   group,
 		},
 	}
 	a := &h.attempt
-	h.ours = h.database != "" || a.ID != "" || a.EventID != ""
-	if a.Topic == "" {
-		a.Topic = m.Topic
-	}
+	// The event ID alone is what other producers set for our consumers.
+	h.ours = h.database != "" || a.ID != ""
 	if a.Group == "" {
 		a.Group = m.GetProperty(primitive.PropertyProducerGroup)
 	}
@@ -55,9 +65,22 @@ func readHalf(m *primitive.MessageExt, group string) half {
 	}
 	h.malformed = a.Topic == "" || len(a.Topic) > txmq.MaxEventIDBytes ||
 		len(a.ID) > maxAttempt || len(a.EventID) > txmq.MaxEventIDBytes || len(a.Group) > txmq.MaxEventIDBytes
-	h.times, _ = strconv.Atoi(m.GetProperty(primitive.PropertyTranscationCheckTimes)) // 0 counts as the first
-	h.readBirth(m)
 	return h
+}
+
+// strange says why the log of this database can't answer for a half of ours:
+// the reason, empty if it can, and what is wrong.
+func (h *half) strange(database string) (string, error) {
+	switch {
+	case h.database != database:
+		return ReasonForeignDB, errForeignDB
+	case h.attempt.EventID == "":
+		return ReasonNoID, txmq.ErrMissingID
+	case h.malformed:
+		return ReasonMalformed, errMalformed
+	default:
+		return "", nil
+	}
 }
 
 func (h *half) readBirth(m *primitive.MessageExt) {
@@ -93,9 +116,10 @@ func (h *half) age(now time.Time, interval time.Duration) time.Duration {
 	return min(byChecks, now.Sub(h.latest))
 }
 
-// attemptOfEvent stands for the attempt of a half that has none, from a raw
-// client: its event ID, brought together with the topic, since one event may go
-// to two topics, and to the width of the column.
+// attemptOfEvent stands for the attempt of a half that has none, from a client
+// that does not stamp: its event ID, brought together with the topic, since one
+// event may go to two topics, and to the width of the column. All calls of one
+// event have the same, so that a fence is for the event and for ever.
 func attemptOfEvent(topic, eventID string) string {
 	sum := sha256.Sum256([]byte(topic + "\x00" + eventID))
 	return "e-" + hex.EncodeToString(sum[:])[:maxAttempt-2]

@@ -79,18 +79,32 @@ func must(tb testing.TB, err error) {
 	}
 }
 
-// recorder keeps the events of a Checker.
+// recorder keeps the events of a Checker and a Listener.
 type recorder struct {
 	mu     sync.Mutex
 	events []txmq.Checked
+	ends   []txmq.SendEnded
 }
 
 func (r *recorder) observe(_ context.Context, e txmq.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if c, ok := e.(txmq.Checked); ok {
-		r.events = append(r.events, c)
+	switch e := e.(type) {
+	case txmq.Checked:
+		r.events = append(r.events, e)
+	case txmq.SendEnded:
+		r.ends = append(r.ends, e)
 	}
+}
+
+func (r *recorder) ended(tb testing.TB) txmq.SendEnded {
+	tb.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.ends) == 0 {
+		tb.Fatal("no SendEnded event")
+	}
+	return r.ends[len(r.ends)-1]
 }
 
 func (r *recorder) last(tb testing.TB) txmq.Checked {

@@ -9,7 +9,7 @@ const (
 	ReasonForeign    = "foreign half"     // Config.Foreign was asked
 	ReasonLocked     = "locked"           // the local transaction is running: Unknown, as all below
 	ReasonTooYoung   = "too young"        // no row yet, and it may still come
-	ReasonNotOurs    = "not ours"         // no property of txmq's, and no Config.Foreign
+	ReasonNotOurs    = "not ours"         // neither database ID nor attempt, and no Config.Foreign
 	ReasonForeignDB  = "foreign database" // another service's half in our producer group, or a half without database ID
 	ReasonNoID       = "no event id"      // a property of txmq's, but no event ID
 	ReasonMalformed  = "malformed"        // a topic, attempt or event ID that no row can have

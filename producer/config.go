@@ -69,8 +69,9 @@ type Config struct {
 	// makes the broker ask again. Default 2s.
 	CheckTimeout time.Duration
 
-	// Foreign answers check-backs of halves that carry no property of txmq's,
-	// while old code still sends in the same group. Default: Unknown.
+	// Foreign answers check-backs of halves that carry neither database ID nor
+	// attempt, while old code still sends in the same group; see
+	// checker.Config.Foreign. Default: Unknown.
 	Foreign func(*primitive.MessageExt) txmq.Verdict
 
 	// Drain is how long Close waits for sends and checks in flight. Default 30s.

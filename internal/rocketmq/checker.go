@@ -32,22 +32,22 @@ var _ primitive.TransactionListener = (*listener)(nil)
 func (l *listener) ExecuteLocalTransaction(msg *primitive.Message) primitive.LocalTransactionState {
 	v, ok := l.calls.Load(msg)
 	if !ok {
-		return clientState(txmq.Unknown)
+		return ClientState(txmq.Unknown)
 	}
 	c, ok := v.(*call)
 	if !ok {
-		return clientState(txmq.Unknown)
+		return ClientState(txmq.Unknown)
 	}
 	if !c.claim() {
-		return clientState(txmq.Rollback)
+		return ClientState(txmq.Rollback)
 	}
 	c.stored <- halfOf(c.sent)
-	return clientState(<-c.verdict)
+	return ClientState(<-c.verdict)
 }
 
 // CheckLocalTransaction is called for one check-back after the other (Q03).
 func (l *listener) CheckLocalTransaction(m *primitive.MessageExt) primitive.LocalTransactionState {
-	return clientState(l.check.ask(m))
+	return ClientState(l.check.ask(m))
 }
 
 // checker stands between the client, which dies of a panic and waits for ever,

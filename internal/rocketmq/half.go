@@ -120,8 +120,8 @@ func durable(r *primitive.SendResult, otherwise error) error {
 	}
 }
 
-// clientState is the client's word for a verdict.
-func clientState(v txmq.Verdict) primitive.LocalTransactionState {
+// ClientState is the client's word for a verdict.
+func ClientState(v txmq.Verdict) primitive.LocalTransactionState {
 	switch v {
 	case txmq.Commit:
 		return primitive.CommitMessageState

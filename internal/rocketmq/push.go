@@ -116,7 +116,7 @@ func (c PushConfig) validate() error {
 			bad(field+"Topic", s.Topic, "each topic once")
 		}
 		seen[s.Topic] = true
-		if !isText(s.Tags) {
+		if !IsText(s.Tags) {
 			bad(field+"Tags", cut(s.Tags), "nothing, or tags with || between them")
 		}
 	}

@@ -92,8 +92,8 @@ func TestClientState(t *testing.T) {
 		txmq.Unknown: primitive.UnkonwnState, txmq.Commit: primitive.CommitMessageState,
 		txmq.Rollback: primitive.RollbackMessageState, 99: primitive.UnkonwnState,
 	} {
-		if got := clientState(v); got != want {
-			t.Errorf("clientState(%v) = %v, want %v", v, got, want)
+		if got := ClientState(v); got != want {
+			t.Errorf("ClientState(%v) = %v, want %v", v, got, want)
 		}
 	}
 }

@@ -45,18 +45,18 @@ func CheckMessage(m txmq.Message, transactional bool) error {
 	switch {
 	case len(m.EventID) > txmq.MaxEventIDBytes:
 		bad("EventID", cut(m.EventID), fmt.Sprintf("at most %d bytes", txmq.MaxEventIDBytes))
-	case !isText(m.EventID):
+	case !IsText(m.EventID):
 		bad("EventID", m.EventID, "valid UTF-8 without control characters")
 	}
-	if !isText(m.Tag) || strings.Contains(m.Tag, "||") || m.Tag != strings.Trim(m.Tag, " |") || m.Tag == "*" {
+	if !IsText(m.Tag) || strings.Contains(m.Tag, "||") || m.Tag != strings.Trim(m.Tag, " |") || m.Tag == "*" {
 		bad("Tag", cut(m.Tag), "valid UTF-8 without control characters, without ||, with no space or | at its ends, not *")
 	}
 	for i, k := range m.Keys {
-		if k == "" || !isText(k) || strings.ContainsFunc(k, unicode.IsSpace) {
+		if k == "" || !IsText(k) || strings.ContainsFunc(k, unicode.IsSpace) {
 			bad(fmt.Sprintf("Keys[%d]", i), cut(k), "valid UTF-8 without spaces and control characters, not empty")
 		}
 	}
-	if len(m.ShardingKey) > txmq.MaxEventIDBytes || !isText(m.ShardingKey) {
+	if len(m.ShardingKey) > txmq.MaxEventIDBytes || !IsText(m.ShardingKey) {
 		bad("ShardingKey", cut(m.ShardingKey), fmt.Sprintf("at most %d bytes, valid UTF-8 without control characters", txmq.MaxEventIDBytes))
 	}
 	switch {
@@ -92,11 +92,11 @@ func CheckMessage(m txmq.Message, transactional bool) error {
 // one inside a value forges other properties (Q16).
 func checkProperty(name, value string) string {
 	switch {
-	case name == "" || !isText(name):
+	case name == "" || !IsText(name):
 		return "a name of valid UTF-8 without control characters, not empty"
 	case isReserved(name):
 		return "a name that is neither RocketMQ's nor txmq's"
-	case value == "" || !isText(value):
+	case value == "" || !IsText(value):
 		return "a value of valid UTF-8 without control characters, not empty"
 	default:
 		return ""
@@ -107,7 +107,7 @@ func checkProperty(name, value string) string {
 func checkOwn(props map[string]string) error {
 	var errs []error
 	for name, value := range props {
-		if name == "" || !isText(name) || !isText(value) {
+		if name == "" || !IsText(name) || !IsText(value) {
 			errs = append(errs, &txmq.FieldError{
 				Field: fmt.Sprintf("property %q", cut(name)),
 				Value: byteCount(len(value)), Want: "valid UTF-8 without control characters",
@@ -189,7 +189,9 @@ func isName(s string) bool {
 	return s != ""
 }
 
-func isText(s string) bool {
+// IsText says whether s may stand in a message's properties: valid UTF-8
+// without control characters, of which the client makes its separators (Q16).
+func IsText(s string) bool {
 	return utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl)
 }
 
