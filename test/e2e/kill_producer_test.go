@@ -78,6 +78,45 @@ func TestKillProducer(t *testing.T) {
 	})
 }
 
+// TestKillListener is the same for the client's own producer with a
+// checker.Listener, whose successor is a producer of txmq, and the reverse.
+func TestKillListener(t *testing.T) {
+	t.Parallel()
+	raw := func(s *protocol.Setup) { s.Raw = true }
+	for _, point := range []fault.Name{fault.SendAfterHalf, fault.SendAfterLog, fault.SendBeforeCommit} {
+		t.Run("killed at "+string(point), func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			o := w.observer(t)
+			first := w.ready(t, w.setup(producing, raw), at(point, "kill"))
+			first.do(t, sending("a"))
+			first.killedAt(t, point)
+			orphaned(t, w, o, first)
+		})
+	}
+	for name, killed := range map[string]func(*protocol.Setup){"the listener": raw, "the producer": func(*protocol.Setup) {}} {
+		t.Run("between COMMIT and end-transaction: "+name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			o := w.observer(t)
+			first := w.ready(t, w.setup(producing, killed), at(fault.SendAfterCommit, "kill"))
+			first.do(t, sending("a"))
+			first.killedAt(t, fault.SendAfterCommit)
+			second := w.ready(t, w.setup(func(s *protocol.Setup) { s.Raw = name == "the producer" }))
+			second.do(t, sending("b")) // a raw client that has sent nothing is not asked (Q04)
+			second.await(t, "Commit", line("Checked", "a", verdict("commit")))
+			w.visible(t, o, "a", 1)
+			w.settled(t, "a", "b")
+			second.do(t, sending("a"))
+			if l := second.await(t, "the second call", line("SendEnded", "a")); l.Err == "" || l.Verdict != "rollback" {
+				t.Errorf("second call = %+v, want refused as a duplicate", l)
+			}
+			w.check(t)
+			second.stop(t)
+		})
+	}
+}
+
 // orphaned: a half without transaction. The successor, which sends nothing,
 // answers for it with a fence; nothing is visible or left in the database; and
 // then the same operation commits, once.

@@ -20,6 +20,10 @@ type Setup struct {
 	Proxy         bool
 	FenceAfter    time.Duration
 
+	// Raw makes it the client's own transaction producer, with a
+	// checker.Listener.
+	Raw bool
+
 	// ConsumerGroup makes it a consumer, Handler is the name of its handler.
 	ConsumerGroup string
 	Handler       string

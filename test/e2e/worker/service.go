@@ -34,6 +34,7 @@ type service struct {
 
 	store *model.Store
 	prod  *producer.Producer
+	raw   *rawProducer
 	proxy *wireproxy.Proxy
 }
 
@@ -74,6 +75,9 @@ func (s *service) run(ctx context.Context, queue <-chan protocol.Command, stop <
 			if s.prod != nil {
 				err = s.prod.Close(context.WithoutCancel(ctx))
 			}
+			if s.raw != nil {
+				err = s.raw.close(context.WithoutCancel(ctx))
+			}
 			if s.proxy != nil {
 				s.proxy.Close()
 			}
@@ -108,6 +112,10 @@ func (s *service) startProducer(ctx context.Context) (err error) {
 			return err
 		}
 		at = s.proxy.NameServer()
+	}
+	if s.setup.Raw {
+		s.raw, err = s.newRawProducer(at)
+		return err
 	}
 	s.prod, err = producer.New(producer.Config{
 		Store: s.store, Broker: txmq.Broker{NameServers: []string{at}}, Group: s.setup.ProducerGroup,
@@ -203,21 +211,27 @@ func (s *service) send(ctx context.Context, c protocol.Command) (err error) {
 			lost.Remove()
 		}()
 	}
+	if s.raw != nil {
+		return s.raw.send(ctx, c)
+	}
 	m := txmq.Message{Topic: s.setup.Topic, EventID: c.Event, Body: []byte(c.Body)}
-	_, err = s.prod.SendInTransaction(ctx, m, func(tx *gorm.DB) error {
-		if err := tx.Exec("INSERT INTO e2e_order (event) VALUES (?)", c.Event).Error; err != nil {
-			return err
-		}
-		if c.Hold {
-			s.out.line(protocol.Line{Type: protocol.Local, Event: c.Event})
-			<-s.release
-		}
-		if c.Fail {
-			return errRefused
-		}
-		return nil
-	})
+	_, err = s.prod.SendInTransaction(ctx, m, func(tx *gorm.DB) error { return s.local(tx, c) })
 	return err
+}
+
+// local is the local transaction of a send.
+func (s *service) local(tx *gorm.DB, c protocol.Command) error {
+	if err := tx.Exec("INSERT INTO e2e_order (event) VALUES (?)", c.Event).Error; err != nil {
+		return err
+	}
+	if c.Hold {
+		s.out.line(protocol.Line{Type: protocol.Local, Event: c.Event})
+		<-s.release
+	}
+	if c.Fail {
+		return errRefused
+	}
+	return nil
 }
 
 // orphan leaves what a Tracked worker leaves that died long ago, and waits until
