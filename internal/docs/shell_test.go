@@ -51,7 +51,7 @@ type shell struct {
 
 var (
 	target  = regexp.MustCompile(`(?m)^([a-z][a-z-]*):`)
-	service = regexp.MustCompile(`^(mariadb|(rocketmq|namesrv)(@(5\.3\.3|5\.5\.0|4\.9\.7))?|rocketmq-acl@(5\.5\.0|4\.9\.7))$`)
+	service = regexp.MustCompile(`^(mariadb|java|(rocketmq|namesrv)(@(5\.3\.3|5\.5\.0|4\.9\.7))?|rocketmq-acl@(5\.5\.0|4\.9\.7))$`)
 	assign  = regexp.MustCompile(`^[A-Z][A-Z0-9_]*=.*$`)
 )
 

@@ -56,6 +56,14 @@ func ACL(tb testing.TB, version string) Guarded {
 	return g
 }
 
+// Java returns the class path, for java and javac, of RocketMQ's client and
+// MariaDB's JDBC driver, for tests that run a service in Java. A JDK is there
+// too: java can run a source file.
+func Java(tb testing.TB) string {
+	tb.Helper()
+	return need(tb, "TXMQ_TEST_JAVA", "java")
+}
+
 // suffix turns a version into the end of a variable's name: "_4_9_7".
 func suffix(version string) string {
 	if version == DefaultVersion {

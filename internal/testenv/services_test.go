@@ -135,6 +135,7 @@ func TestMissingService(t *testing.T) {
 		{"NameServerVersion", func(tb testing.TB) { testenv.NameServerVersion(tb, "4.9.7") }, "scripts/services up rocketmq@4.9.7"},
 		{"Broker", func(tb testing.TB) { testenv.Broker(tb) }, "scripts/services up rocketmq@5.3.3"},
 		{"ACL", func(tb testing.TB) { testenv.ACL(tb, "4.9.7") }, "scripts/services up rocketmq-acl@4.9.7"},
+		{"Java", func(tb testing.TB) { testenv.Java(tb) }, "scripts/services up java"},
 	}
 	for _, c := range calls {
 		t.Run(c.name+" skips and says how to start it", func(t *testing.T) {
