@@ -134,8 +134,11 @@ func TestAfterDedup(t *testing.T) {
 		key, status string
 		expires     int64
 	}{
-		{"done", "CONSUMED", ahead}, {"forgotten", "CONSUMED", past},
-		{"half", "CONSUMING", ahead}, {"half long ago", "CONSUMING", past}, {"CASE", "CONSUMED", ahead},
+		{"done", "CONSUMED", ahead},
+		{"forgotten", "CONSUMED", past},
+		{"half", "CONSUMING", ahead},
+		{"half long ago", "CONSUMING", past},
+		{"CASE", "CONSUMED", ahead},
 	} {
 		must(t, db.Exec("INSERT INTO t_rocketmq_dedup VALUES ('shares', 'order-paid', 'paid', ?, ?, ?)", row.key, row.status, row.expires).Error)
 	}

@@ -242,6 +242,18 @@ func (h *half) stop(t *testing.T) {
 	must(t, h.p.Shutdown())
 }
 
+func (r *rollout) sender(t *testing.T, kind string) sender {
+	t.Helper()
+	switch kind {
+	case "old":
+		return r.old(t)
+	case "producer":
+		return r.whole(t)
+	default:
+		return r.half(t)
+	}
+}
+
 // addsUp waits until every event that committed has had its effect, and says
 // that it had one, and that no other event had any.
 func (r *rollout) addsUp(t *testing.T) {
@@ -290,10 +302,6 @@ func (r *rollout) neverWrong(t *testing.T) {
 // own table. Every end-transaction is lost, so all is decided by check-backs.
 func TestRollOut(t *testing.T) {
 	t.Parallel()
-	kinds := map[string]func(*rollout, *testing.T) sender{
-		"producer": func(r *rollout, t *testing.T) sender { return r.whole(t) },
-		"listener": func(r *rollout, t *testing.T) sender { return r.half(t) },
-	}
 	for _, order := range [][]string{{"producer", "listener"}, {"listener", "producer"}} {
 		t.Run("new after old: "+strings.Join(order, ", then "), func(t *testing.T) {
 			t.Parallel()
@@ -304,7 +312,7 @@ func TestRollOut(t *testing.T) {
 			r.oldGone = true
 
 			for i, kind := range order {
-				now := kinds[kind](r, t)
+				now := r.sender(t, kind)
 				r.sends(t, now, kind+"-1", kind+"-fails")
 				if i == 0 { // it leaves its own halves to its successor, and the old ones that it has not met
 					now.stop(t)
@@ -325,7 +333,10 @@ func TestRollOut(t *testing.T) {
 	t.Run("old and new side by side", func(t *testing.T) {
 		t.Parallel()
 		r := newRollout(t)
-		all := map[string]sender{"old": r.old(t), "producer": r.whole(t), "listener": r.half(t)}
+		all := map[string]sender{}
+		for _, kind := range []string{"old", "producer", "listener"} {
+			all[kind] = r.sender(t, kind)
+		}
 		for _, n := range []string{"1", "fails", "2", "3"} {
 			for _, kind := range []string{"old", "producer", "listener"} {
 				r.sends(t, all[kind], kind+"-"+n)
