@@ -12,6 +12,7 @@ import java.util.UUID;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.LocalTransactionState;
 import org.apache.rocketmq.client.producer.TransactionListener;
 import org.apache.rocketmq.client.producer.TransactionMQProducer;
@@ -40,7 +41,17 @@ public final class Peer implements TransactionListener {
     }
   }
 
-  public static void main(String[] args) throws Exception {
+  public static void main(String[] args) {
+    try {
+      run();
+      System.exit(0);
+    } catch (Exception e) { // the client's threads would keep the process alive
+      e.printStackTrace();
+      System.exit(1);
+    }
+  }
+
+  private static void run() throws Exception {
     Peer peer = new Peer();
     TransactionMQProducer producer = new TransactionMQProducer(peer.group);
     producer.setNamesrvAddr(System.getenv("PEER_NAMESRV"));
@@ -61,7 +72,6 @@ public final class Peer implements TransactionListener {
     }
     consumer.shutdown();
     producer.shutdown();
-    System.exit(0);
   }
 
   private static synchronized void tell(String line) {
@@ -69,8 +79,25 @@ public final class Peer implements TransactionListener {
     System.out.flush();
   }
 
+  /** On a busy machine a start may fail for want of the name server's answer; then another one is made. */
   private DefaultMQPushConsumer consumer() throws Exception {
+    for (int tries = 1; ; tries++) {
+      DefaultMQPushConsumer c = newConsumer();
+      try {
+        c.start();
+        return c;
+      } catch (IllegalStateException | MQClientException e) {
+        c.shutdown();
+        if (tries == 5) {
+          throw e;
+        }
+      }
+    }
+  }
+
+  private DefaultMQPushConsumer newConsumer() throws MQClientException {
     DefaultMQPushConsumer c = new DefaultMQPushConsumer("java-" + topic);
+    c.setInstanceName(UUID.randomUUID().toString());
     c.setNamesrvAddr(System.getenv("PEER_NAMESRV"));
     c.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
     c.subscribe(topic, "*");
@@ -82,7 +109,6 @@ public final class Peer implements TransactionListener {
               }
               return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
             });
-    c.start();
     return c;
   }
 
