@@ -27,20 +27,33 @@ type source struct {
 
 const hintDSN = "want mysql://user:password@tcp(host:port)/database or sqlite:///path; see `txmq --help`"
 
-// dsn is the DSN by precedence: flag, environment (kong has merged these), file.
-func (a *app) dsn() (txmq.Secret, error) {
-	if a.root.DSN != "" {
-		return a.root.DSN, nil
+// dsnSetting is the setting that names the database: dsn before dsn-file, but
+// neither of the configuration file's before one that is nearer.
+func (a *app) dsnSetting() string {
+	far := a.from("dsn") == fromFile && a.from("dsn-file") > fromFile
+	switch {
+	case a.root.DSN != "" && (!far || a.root.DSNFile == ""):
+		return "dsn"
+	case a.root.DSNFile != "":
+		return "dsn-file"
+	default:
+		return ""
 	}
-	if a.root.DSNFile == "" {
+}
+
+func (a *app) dsn() (txmq.Secret, error) {
+	switch a.dsnSetting() {
+	case "":
 		return "", usage("give --dsn, $TXMQ_DSN or --dsn-file", "no database is named")
+	case "dsn":
+		return a.root.DSN, nil
 	}
 	text, err := a.firstLine(a.root.DSNFile)
 	if err != nil {
-		return "", failed(fmt.Errorf("--dsn-file: %w", err), "check the path and its permissions")
+		return "", failed(fmt.Errorf("%s: %w", a.called("dsn-file"), err), "check the path and its permissions")
 	}
 	if text == "" {
-		return "", usage("its first line has to be the DSN", "--dsn-file %s is empty", a.root.DSNFile)
+		return "", usage("its first line has to be the DSN", "%s %s is empty", a.called("dsn-file"), a.root.DSNFile)
 	}
 	return txmq.Secret(text), nil
 }
@@ -133,6 +146,19 @@ func (s source) sqliteDSN(create bool) string {
 		params = append(params, s.params)
 	}
 	return "file:" + (&url.URL{Path: s.sqlite}).EscapedPath() + "?" + strings.Join(params, "&")
+}
+
+// shown is the DSN as it is used, without its password, and without SQLite's
+// parameters: who knows what an engine is told by them.
+func (s source) shown() string {
+	if s.mysql == nil {
+		return "sqlite://" + s.sqlite
+	}
+	cfg := s.mysql.Clone()
+	if cfg.Passwd != "" {
+		cfg.Passwd = txmq.Secret(cfg.Passwd).String()
+	}
+	return "mysql://" + cfg.FormatDSN()
 }
 
 // String says where the database is, for people; never how to get in.

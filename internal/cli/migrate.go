@@ -17,7 +17,7 @@ type migrateCommands struct {
 }
 
 type migrateUp struct {
-	DryRun bool `help:"Say what would be done, and do nothing."`
+	DryRun bool `once:"" help:"Say what would be done, and do nothing."`
 }
 
 // Run makes or updates the tables.
@@ -90,7 +90,7 @@ func (c *migrateStatus) Run(ctx context.Context, a *app) error {
 }
 
 type migratePrint struct {
-	Dialect string `default:"mysql" enum:"mysql,mariadb,sqlite" help:"mysql, mariadb (the same) or sqlite."`
+	Dialect string `once:"" default:"mysql" enum:"mysql,mariadb,sqlite" help:"mysql, mariadb (the same) or sqlite."`
 }
 
 // Run prints the SQL.

@@ -20,7 +20,7 @@ import (
 // has to be called.
 func (a *app) open(ctx context.Context, create bool) (db *gorm.DB, closeDB func(), err error) {
 	if a.root.ConnectTimeout <= 0 {
-		return nil, nil, usage("give a duration such as 5s", "--connect-timeout is %v", a.root.ConnectTimeout)
+		return nil, nil, usage("give a duration such as 5s", "%s is %v", a.called("connect-timeout"), a.root.ConnectTimeout)
 	}
 	dsn, err := a.dsn()
 	if err != nil {

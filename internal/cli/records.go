@@ -23,12 +23,12 @@ type recordsCommands struct {
 
 type recordsList struct {
 	output
-	Status   string        `placeholder:"STATUS" help:"PROCESSING, SUCCESS, FAIL or DEAD."`
-	Consumer string        `placeholder:"NAME" help:"Of this handler: GROUP:TOPIC, or the name it was given."`
-	Event    string        `placeholder:"ID" help:"Of this event."`
-	Older    time.Duration `placeholder:"DURATION" help:"Not changed for at least so long, by the database's clock: 90s, 24h."`
-	After    int64         `placeholder:"ID" help:"Only ids above this one, to page on."`
-	Limit    int           `default:"100" help:"At most so many, 1 to 1000."`
+	Status   string        `once:"" placeholder:"STATUS" help:"PROCESSING, SUCCESS, FAIL or DEAD."`
+	Consumer string        `once:"" placeholder:"NAME" help:"Of this handler: GROUP:TOPIC, or the name it was given."`
+	Event    string        `once:"" placeholder:"ID" help:"Of this event."`
+	Older    time.Duration `once:"" placeholder:"DURATION" help:"Not changed for at least so long, by the database's clock: 90s, 24h."`
+	After    int64         `once:"" placeholder:"ID" help:"Only ids above this one, to page on."`
+	Limit    int           `once:"" default:"100" help:"At most so many, 1 to 1000."`
 }
 
 func (c *recordsList) filter() (model.Filter, error) {
@@ -91,7 +91,7 @@ func (c *recordsList) Run(ctx context.Context, a *app) error {
 type recordsShow struct {
 	output
 	Event    string `arg:"" help:"The event ID. Put -- before one that starts with a dash."`
-	Consumer string `placeholder:"NAME" help:"Only of this handler."`
+	Consumer string `once:"" placeholder:"NAME" help:"Only of this handler."`
 }
 
 // Run shows the records of one event.

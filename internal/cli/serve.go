@@ -25,13 +25,17 @@ type serveCommand struct {
 // the running job gets its drain, the health page goes last.
 func (c *serveCommand) Run(ctx context.Context, a *app) error {
 	if c.Drain < 0 {
-		return usage("give a duration such as 30s", "--drain is %v", c.Drain)
+		return usage("give a duration such as 30s", "%s is %v", a.called("drain"), c.Drain)
 	}
 	if c.Drain == 0 {
 		c.Drain = -1 // none, in the words of jobs.Config
 	}
 	if c.SweepEvery < time.Second || c.SweepEvery%time.Second != 0 {
-		return usage("give whole seconds, such as 1m", "--sweep-every is %v", c.SweepEvery)
+		return usage("give whole seconds, such as 1m", "%s is %v", a.called("sweep-every"), c.SweepEvery)
+	}
+	broker, err := a.broker(false) // no job sends yet
+	if err != nil {
+		return err
 	}
 	store, closeDB, err := a.store(ctx)
 	if err != nil {
@@ -40,7 +44,7 @@ func (c *serveCommand) Run(ctx context.Context, a *app) error {
 	defer closeDB()
 	log := c.logger(a.stderr)
 	runner, err := jobs.New(jobs.Config{
-		Store: store, Drain: c.Drain, Logger: log,
+		Store: store, Broker: broker, Drain: c.Drain, Logger: log,
 		Sweep: jobs.SweepConfig{Every: c.SweepEvery},
 	})
 	if err != nil {
@@ -48,7 +52,7 @@ func (c *serveCommand) Run(ctx context.Context, a *app) error {
 	}
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", c.Listen)
 	if err != nil {
-		return failed(fmt.Errorf("--listen: %w", err), "choose another address with --listen")
+		return failed(fmt.Errorf("%s: %w", a.called("listen"), err), "choose another address with --listen")
 	}
 	log.InfoContext(ctx, "serving", slog.String("listen", listener.Addr().String()), slog.Any("jobs", runner.Names()))
 	if err := serve(ctx, listener, store.Ping, runner.Run, log); err != nil {
