@@ -16,12 +16,12 @@ import (
 type manual struct {
 	output
 	Event    string `arg:"" optional:"" help:"The event ID. Put -- before one that starts with a dash."`
-	Consumer string `placeholder:"NAME" help:"Only of this handler."`
-	AllDead  bool   `help:"Instead of one event: the DEAD records of --consumer, oldest first."`
-	Limit    int    `default:"100" help:"With --all-dead: at most so many, 1 to 1000."`
-	Reason   string `required:"" placeholder:"TEXT" help:"Why; kept in t_audit. Required."`
-	Actor    string `env:"TXMQ_ACTOR" placeholder:"NAME" help:"Who; kept in t_audit. Default: the user and the host."`
-	DryRun   bool   `help:"Say what would be done, and do nothing."`
+	Consumer string `once:"" placeholder:"NAME" help:"Only of this handler."`
+	AllDead  bool   `once:"" help:"Instead of one event: the DEAD records of --consumer, oldest first."`
+	Limit    int    `once:"" default:"100" help:"With --all-dead: at most so many, 1 to 1000."`
+	Reason   string `once:"" required:"" placeholder:"TEXT" help:"Why; kept in t_audit. Required."`
+	Actor    string `placeholder:"NAME" help:"Who; kept in t_audit. Default: the user and the host."`
+	DryRun   bool   `once:"" help:"Say what would be done, and do nothing."`
 }
 
 // changed is a line of the answer.
@@ -171,9 +171,9 @@ func (c *recordsResolve) Run(ctx context.Context, a *app) error {
 
 type auditCommand struct {
 	output
-	Event string `placeholder:"ID" help:"Only of this event."`
-	After int64  `placeholder:"ID" help:"Only ids above this one, to page on."`
-	Limit int    `default:"100" help:"At most so many, 1 to 1000."`
+	Event string `once:"" placeholder:"ID" help:"Only of this event."`
+	After int64  `once:"" placeholder:"ID" help:"Only ids above this one, to page on."`
+	Limit int    `once:"" default:"100" help:"At most so many, 1 to 1000."`
 }
 
 // Run lists what was done by hand.
