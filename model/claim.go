@@ -78,9 +78,9 @@ func (t *Tx) Apply(ctx context.Context, a Arrival, wait time.Duration) (Claimed,
 		// By primary key; locks the row until the COMMIT.
 		return t.s.changePrefixed(ctx, t.conn(), prefix, `UPDATE {prefix}msg_consume SET status = 'SUCCESS', version = version + 1,
 			retry_cnt = retry_cnt + 1, owner = '', lease_until = NULL, next_retry_at = NULL, body = NULL, properties = NULL,
-			updated_at = {now}
+			updated_at = {now}, `+learn+`
 			WHERE id = ? AND version = ? AND (status = 'FAIL' OR status = 'PROCESSING' AND lease_until <= {now})`,
-			r.ID, r.Version)
+			append(a.learned(), r.ID, r.Version)...)
 	}
 	claimed, err := t.s.claim(ctx, t.conn(), a, wait, insert, take)
 	if claimed.Decision == Run {
@@ -112,9 +112,9 @@ func (s *Store) Claim(ctx context.Context, a Arrival, owner string, lease, wait 
 	take := func(prefix string, r ConsumeRecord) (int64, error) {
 		// By primary key. A lease that was renewed meanwhile is not taken.
 		return s.changePrefixed(ctx, c, prefix, `UPDATE {prefix}msg_consume SET status = 'PROCESSING', version = version + 1,
-			retry_cnt = retry_cnt + 1, owner = ?, lease_until = {now+?}, next_retry_at = NULL, updated_at = {now}
+			retry_cnt = retry_cnt + 1, owner = ?, lease_until = {now+?}, next_retry_at = NULL, updated_at = {now}, `+learn+`
 			WHERE id = ? AND version = ? AND (status = 'FAIL' OR status = 'PROCESSING' AND lease_until <= {now})`,
-			owner, micros(lease), r.ID, r.Version)
+			append(append([]any{owner, micros(lease)}, a.learned()...), r.ID, r.Version)...)
 	}
 	var claimed Claimed
 	err = s.alone(func() (err error) {
@@ -176,7 +176,7 @@ func (s *Store) claim(ctx context.Context, c conn, a Arrival, wait time.Duration
 // decide reads a record as a delivery by the broker does: FAIL is always due.
 func decide(r ConsumeRecord, a Arrival) (Decision, error) {
 	switch {
-	case !bytes.Equal(r.PayloadHash, a.PayloadHash[:]):
+	case !r.unknownPayload() && !bytes.Equal(r.PayloadHash, a.PayloadHash[:]):
 		return 0, txmq.ErrPayloadMismatch
 	case r.Status == Success:
 		return Duplicate, nil

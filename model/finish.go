@@ -93,13 +93,13 @@ func (s *Store) Fail(ctx context.Context, f Failure) error {
 	}
 	// By uk_event_consumer. An Apply's row is FAIL, or PROCESSING under a lease
 	// that is over; a Claim's is PROCESSING and its owner's.
+	args := []any{string(f.status()), f.RetryCnt, micros(f.RetryIn), cut(f.Err), body, properties}
+	args = append(append(args, f.learned()...), f.EventID, f.Consumer, f.Version, f.Owner, f.Owner)
 	n, err := s.changeAlone(ctx, `UPDATE {prefix}msg_consume SET status = ?, version = version + 1, retry_cnt = ?,
 		owner = '', lease_until = NULL, next_retry_at = {now+?}, last_error = ?,
-		body = COALESCE(?, body), properties = COALESCE(?, properties), updated_at = {now}
+		body = COALESCE(?, body), properties = COALESCE(?, properties), updated_at = {now}, `+learn+`
 		WHERE event_id = ? AND consumer = ? AND version = ? AND (status = 'PROCESSING' AND owner = ?
-			OR ? = '' AND (status = 'FAIL' OR status = 'PROCESSING' AND lease_until <= {now}))`,
-		string(f.status()), f.RetryCnt, micros(f.RetryIn), cut(f.Err), body, properties,
-		f.EventID, f.Consumer, f.Version, f.Owner, f.Owner)
+			OR ? = '' AND (status = 'FAIL' OR status = 'PROCESSING' AND lease_until <= {now}))`, args...)
 	if err == nil && n != 1 {
 		return staleRow("fail", f.Arrival)
 	}
