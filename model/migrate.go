@@ -50,26 +50,27 @@ func Migrate(ctx context.Context, db *gorm.DB, cfg Config) ([]Migration, error) 
 	if err != nil {
 		return nil, err
 	}
+	return s.migrating(ctx, s.up)
+}
+
+// migrating keeps two migrations apart by the dialect's lock, where it has one.
+// Without, each step can be lost to another migration, which then has taken it,
+// so trying again leads to the end.
+func (s *Store) migrating(ctx context.Context, do func(context.Context) ([]Migration, error)) (steps []Migration, err error) {
 	if s.d.migrateLock == nil || s.MaxOpenConns() == 1 { // the lock would hold the only connection
-		return s.upUnlocked(ctx)
+		for range 2 + len(files(s.d)) {
+			if steps, err = do(ctx); err == nil {
+				break
+			}
+		}
+		return steps, err
 	}
 	unlock, err := s.lockMigration(ctx)
 	if err != nil {
 		return nil, wrapOp("migrate", "", err)
 	}
 	defer unlock()
-	return s.up(ctx)
-}
-
-// upUnlocked: each step can be lost to another migration, which then has taken
-// it, so trying again leads to the end.
-func (s *Store) upUnlocked(ctx context.Context) (steps []Migration, err error) {
-	for range 2 + len(files(s.d)) {
-		if steps, err = s.up(ctx); err == nil {
-			break
-		}
-	}
-	return steps, err
+	return do(ctx)
 }
 
 func (s *Store) up(ctx context.Context) ([]Migration, error) {
@@ -148,8 +149,7 @@ func (s *Store) print() (string, error) {
 	fmt.Fprintf(&b, "%s;\n", strings.TrimRight(table.statement, "; \n\t"))
 	applied(0)
 	for _, name := range files(s.d) {
-		_, up, _ := strings.Cut(source(s.d, name, s.prefix), "-- +goose Up\n")
-		up, _, _ = strings.Cut(up, "-- +goose Down")
+		up, _ := ways(source(s.d, name, s.prefix))
 		up = strings.ReplaceAll(up, "CREATE TABLE IF NOT EXISTS", "CREATE TABLE") // a person should see that one exists
 		fmt.Fprintf(&b, "-- %s\n%s", name, up)
 		applied(number(name))
@@ -263,6 +263,13 @@ func source(d dialect, name, prefix string) string {
 		panic(err) // the file is compiled in
 	}
 	return strings.ReplaceAll(string(text), "{{prefix}}", prefix)
+}
+
+// ways are the SQL up and the SQL down of a step.
+func ways(text string) (up, down string) {
+	_, text, _ = strings.Cut(text, "-- +goose Up\n")
+	up, down, _ = strings.Cut(text, "-- +goose Down\n")
+	return up, down
 }
 
 func number(name string) (v int64) {
