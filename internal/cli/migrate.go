@@ -4,14 +4,14 @@ import (
 	"context"
 	"fmt"
 	"io"
-
-	"gorm.io/gorm"
+	"strings"
 
 	"github.com/txmq/txmq/model"
 )
 
 type migrateCommands struct {
 	Up     migrateUp     `cmd:"" help:"Make or update the tables. Run twice, it does nothing the second time."`
+	Down   migrateDown   `cmd:"" help:"Take steps back. Drops tables or columns with all that is in them, so it asks first."`
 	Status migrateStatus `cmd:"" help:"List the steps and which of them this database has taken. Exits 1 when some are left."`
 	Print  migratePrint  `cmd:"" help:"Print the SQL of all steps. Needs no database."`
 }
@@ -27,36 +27,34 @@ func (c *migrateUp) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	defer closeDB()
-	verb, steps := "applied", []model.Migration(nil)
 	if c.DryRun {
-		verb = "would apply"
-		steps, err = a.pending(ctx, db)
-	} else {
-		steps, err = model.Migrate(ctx, db, a.config())
+		plan, err := model.PlanUp(ctx, db, a.config())
+		if err != nil {
+			return err
+		}
+		return a.tell("would apply", plan.Steps, "up to date", plan.SQL)
 	}
+	steps, err := model.Migrate(ctx, db, a.config())
 	if err != nil {
 		return err
 	}
-	for _, step := range steps {
-		if _, err := fmt.Fprintln(a.stdout, verb, step.Name); err != nil {
-			return err
-		}
-	}
-	if len(steps) == 0 {
-		_, err = fmt.Fprintln(a.stdout, "up to date")
-	}
-	return err
+	return a.tell("applied", steps, "up to date", "")
 }
 
-func (a *app) pending(ctx context.Context, db *gorm.DB) ([]model.Migration, error) {
-	all, err := model.MigrationStatus(ctx, db, a.config())
-	var left []model.Migration
-	for _, step := range all {
-		if !step.Applied {
-			left = append(left, step)
-		}
+// tell lists steps, or says that there are none, and then prints the SQL.
+func (a *app) tell(verb string, steps []model.Migration, none, sql string) error {
+	var b strings.Builder
+	for _, step := range steps {
+		fmt.Fprintln(&b, verb, step.Name)
 	}
-	return left, err
+	if len(steps) == 0 {
+		fmt.Fprintln(&b, none)
+	}
+	if sql != "" {
+		fmt.Fprintf(&b, "\n%s", sql)
+	}
+	_, err := io.WriteString(a.stdout, b.String())
+	return err
 }
 
 type migrateStatus struct{ output }
