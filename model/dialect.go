@@ -49,6 +49,7 @@ type dialect struct {
 	missing     func(error) bool // no such table
 	breaks      func(error) bool // see txguard.Rules
 	tableExists string           // a query with the table's name as argument
+	adopts      bool             // has what adopt_*.go asks for: information_schema, RENAME TABLE, CONVERT
 
 	// probe refuses a server that is not supported, and reads what the dialect
 	// has to know of it.

@@ -62,6 +62,7 @@ func mysqlDialect() dialect {
 		missing:     func(err error) bool { return mysqlNumber(err, erNoSuchTable) },
 		breaks:      mysqlBreaks,
 		tableExists: "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = ?",
+		adopts:      true,
 		probe:       mysqlProbe,
 		migrateLock: mysqlMigrateLock,
 	}

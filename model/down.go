@@ -2,6 +2,7 @@ package model
 
 import (
 	"context"
+	"errors"
 	"regexp"
 	"slices"
 	"strings"
@@ -32,7 +33,7 @@ func PlanUp(ctx context.Context, db *gorm.DB, cfg Config) (Plan, error) {
 	if err != nil {
 		return Plan{}, err
 	}
-	if err := s.refuseForeign(ctx); err != nil {
+	if err := errors.Join(s.refuseForeign(ctx, ""), s.refuseHalfAdopted(ctx)); err != nil {
 		return Plan{}, err
 	}
 	have, err := s.version(ctx)

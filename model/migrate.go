@@ -74,9 +74,17 @@ func (s *Store) migrating(ctx context.Context, do func(context.Context) ([]Migra
 }
 
 func (s *Store) up(ctx context.Context) ([]Migration, error) {
-	if err := s.refuseForeign(ctx); err != nil {
+	if err := errors.Join(s.refuseForeign(ctx, ""), s.refuseHalfAdopted(ctx)); err != nil {
 		return nil, err
 	}
+	steps, err := s.takeSteps(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return steps, s.putMetaOnce(ctx, metaDatabaseID, uuid.NewString())
+}
+
+func (s *Store) takeSteps(ctx context.Context) ([]Migration, error) {
 	p, err := s.provider()
 	if err != nil {
 		return nil, err
@@ -84,9 +92,6 @@ func (s *Store) up(ctx context.Context) ([]Migration, error) {
 	results, err := p.Up(ctx)
 	if err != nil {
 		return nil, wrapOp("migrate", "", err)
-	}
-	if err := s.putMetaOnce(ctx, metaDatabaseID, uuid.NewString()); err != nil {
-		return nil, err
 	}
 	steps := make([]Migration, 0, len(results))
 	for _, r := range results {
@@ -199,8 +204,9 @@ func (s *Store) lockMigration(ctx context.Context) (func(), error) {
 
 // refuseForeign: where our version table is absent, none of our names may be
 // taken. Where it is there, the names of the steps left may be, by a step that
-// was cut off, and then the columns are ours.
-func (s *Store) refuseForeign(ctx context.Context) error {
+// was cut off, and then the columns are ours. but is a name that may be taken:
+// of the table that is about to be adopted.
+func (s *Store) refuseForeign(ctx context.Context, but string) error {
 	began, err := s.exists(ctx, s.versionTable())
 	if err != nil {
 		return err
@@ -210,7 +216,7 @@ func (s *Store) refuseForeign(ctx context.Context) error {
 		return err
 	}
 	for _, t := range tables {
-		if t.since <= have {
+		if t.since <= have || s.Table(t.name) == but {
 			continue
 		}
 		taken, err := s.exists(ctx, s.Table(t.name))
@@ -218,10 +224,11 @@ func (s *Store) refuseForeign(ctx context.Context) error {
 			return err
 		}
 		if taken && (!began || !s.hasColumns(ctx, t.name, t.columns)) {
-			return &txmq.SchemaError{
-				Table: s.Table(t.name), Problem: "exists, and txmq did not make it",
-				Hint: "choose another prefix, or rename that table",
+			hint := "choose another prefix, or rename that table"
+			if t.name == "msg_consume" {
+				hint += ", or look at `txmq migrate adopt --table " + s.Table(t.name) + "`"
 			}
+			return &txmq.SchemaError{Table: s.Table(t.name), Problem: "exists, and txmq did not make it", Hint: hint}
 		}
 	}
 	return nil
