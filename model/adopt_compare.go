@@ -53,6 +53,9 @@ func (c foreignColumn) words() string {
 	if !c.nullable {
 		def += " NOT NULL"
 	}
+	if c.preset {
+		def += " DEFAULT ..."
+	}
 	return def
 }
 
@@ -71,6 +74,22 @@ func (c foreignColumn) as(our ourColumn) bool {
 	text := strings.Contains(rest, "CHARACTER SET utf8mb4") && c.charset == "utf8mb4"
 	return theirs == kind && c.preset == strings.Contains(rest, "DEFAULT") && c.nullable == !strings.Contains(rest, "NOT NULL") &&
 		(c.collation == "" || named && c.collation == collation || !named && text)
+}
+
+var keyParts = regexp.MustCompile(`^(UNIQUE )?KEY (\w+) \((.+)\)$`)
+
+// keyClauses add a key of ours, and drop another of its name before.
+func (t *foreign) keyClauses(key string) []string {
+	m := keyParts.FindStringSubmatch(key)
+	unique, taken := t.indexes[m[2]]
+	switch {
+	case taken && unique && m[1] != "" && strings.Join(t.unique[m[2]], ", ") == m[3]:
+		return nil
+	case taken:
+		return []string{"DROP KEY " + m[2], "ADD " + key}
+	default:
+		return []string{"ADD " + key}
+	}
 }
 
 // compare lists what differs from ours, and what would make it ours in place.
@@ -101,10 +120,13 @@ func (s *Store) compare(a *Adoption) {
 	}
 	a.note("no payload_hash is known, so any body of an adopted event is taken for the one it had")
 	for _, key := range keys {
-		clauses = append(clauses, "ADD "+key)
+		clauses = append(clauses, a.t.keyClauses(key)...)
 	}
 	if a.Engine != "InnoDB" {
 		clauses = append(clauses, "ENGINE = InnoDB")
+	}
+	if clauses == nil {
+		return
 	}
 	a.Alter = "ALTER TABLE " + quoted(a.t.name) + "\n  " + strings.Join(clauses, ",\n  ")
 }

@@ -2,7 +2,6 @@ package model
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 )
@@ -89,20 +88,15 @@ func (s *Store) countConsumers(ctx context.Context, c conn, a *Adoption) (err er
 	return err
 }
 
+// grouped counts the rows of each value, the most frequent first.
 func grouped(ctx context.Context, c conn, t *foreign, what string, most int) (list []AdoptedConsumer, err error) {
-	rows, err := c.QueryContext(ctx, "SELECT COALESCE("+what+", 'NULL') AS v, COUNT(*) AS n"+t.from()+" GROUP BY v ORDER BY n DESC, v LIMIT ?", most)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
+	err = each(ctx, c, func(scan func(...any) error) error {
 		var g AdoptedConsumer
-		if err := rows.Scan(&g.Name, &g.Rows); err != nil {
-			return nil, err
-		}
+		err := scan(&g.Name, &g.Rows)
 		list = append(list, g)
-	}
-	return list, rows.Err()
+		return err
+	}, "SELECT COALESCE("+what+", 'NULL') AS v, COUNT(*) AS n"+t.from()+" GROUP BY v ORDER BY n DESC, v LIMIT ?", most)
+	return list, err
 }
 
 // countMerged: rows of another origin under the same keys would hide theirs.

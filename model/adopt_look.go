@@ -6,6 +6,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,7 +20,8 @@ type foreign struct {
 	cfg     AdoptConfig
 	name    string // by now: Table, or Kept once it is renamed
 	columns []foreignColumn
-	unique  map[string][]string // its unique keys over whole columns
+	indexes map[string]bool     // by name: unique over whole columns
+	unique  map[string][]string // the columns of those
 	key     string              // first column of the primary key
 }
 
@@ -151,50 +153,54 @@ const hereIs = "WHERE table_schema = DATABASE() AND table_name = ?"
 
 // read asks for columns and keys.
 func (t *foreign) read(ctx context.Context, c conn) error {
-	rows, err := c.QueryContext(ctx, `SELECT LOWER(column_name), LOWER(data_type), LOWER(column_type), is_nullable = 'YES',
-		COALESCE(column_default, 'NULL') <> 'NULL', COALESCE(character_set_name, ''), COALESCE(collation_name, '') FROM information_schema.columns `+hereIs+" ORDER BY ordinal_position", t.name)
-	if err != nil {
-		return err
-	}
-	for rows.Next() {
+	err := each(ctx, c, func(scan func(...any) error) error {
 		var c foreignColumn
-		if err := rows.Scan(&c.name, &c.kind, &c.full, &c.nullable, &c.preset, &c.charset, &c.collation); err != nil {
-			return errors.Join(err, rows.Close())
-		}
+		err := scan(&c.name, &c.kind, &c.full, &c.nullable, &c.preset, &c.charset, &c.collation)
 		t.columns = append(t.columns, c)
-	}
-	if err := errors.Join(rows.Err(), rows.Close()); err != nil {
+		return err
+	}, `SELECT LOWER(column_name), LOWER(data_type), LOWER(column_type), is_nullable = 'YES',
+		COALESCE(column_default, 'NULL') <> 'NULL', COALESCE(character_set_name, ''), COALESCE(collation_name, '')
+		FROM information_schema.columns `+hereIs+" ORDER BY ordinal_position", t.name)
+	if err != nil {
 		return err
 	}
 	return t.readKeys(ctx, c)
 }
 
 func (t *foreign) readKeys(ctx context.Context, c conn) error {
-	rows, err := c.QueryContext(ctx, `SELECT index_name, LOWER(column_name), sub_part IS NOT NULL FROM information_schema.statistics `+
-		hereIs+" AND non_unique = 0 AND column_name IS NOT NULL ORDER BY index_name, seq_in_index", t.name)
-	if err != nil {
-		return err
-	}
-	t.unique = map[string][]string{}
-	cut := map[string]bool{}
-	for rows.Next() {
+	t.indexes, t.unique = map[string]bool{}, map[string][]string{}
+	err := each(ctx, c, func(scan func(...any) error) error {
 		var index, column string
-		var part bool
-		if err := rows.Scan(&index, &column, &part); err != nil {
-			return errors.Join(err, rows.Close())
+		var whole bool
+		err := scan(&index, &column, &whole)
+		if before, ok := t.indexes[index]; ok {
+			whole = whole && before
 		}
+		t.indexes[index] = whole
 		t.unique[index] = append(t.unique[index], column)
-		cut[index] = cut[index] || part
-	}
+		return err
+	}, `SELECT index_name, LOWER(column_name), non_unique = 0 AND sub_part IS NULL FROM information_schema.statistics `+
+		hereIs+" AND column_name IS NOT NULL ORDER BY index_name, seq_in_index", t.name)
 	if primary := t.unique["PRIMARY"]; primary != nil {
 		t.key = primary[0]
 	}
-	for index := range cut {
-		if cut[index] {
-			delete(t.unique, index)
+	maps.DeleteFunc(t.unique, func(index string, _ []string) bool { return !t.indexes[index] })
+	return err
+}
+
+// each reads the rows of a query.
+func each(ctx context.Context, c conn, row func(scan func(...any) error) error, query string, args ...any) (err error) {
+	rows, err := c.QueryContext(ctx, query, args...)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		if err := row(rows.Scan); err != nil {
+			return err
 		}
 	}
-	return errors.Join(rows.Err(), rows.Close())
+	return rows.Err()
 }
 
 var wholeNumbers = []string{"tinyint", "smallint", "mediumint", "int", "bigint"}

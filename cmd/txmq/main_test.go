@@ -48,7 +48,7 @@ func (c checked) Run() int {
 // own, which $TXMQ_DSN names.
 func TestScripts(t *testing.T) {
 	t.Run("SQLite", func(t *testing.T) {
-		scripts(t, func(env *testscript.Env) string {
+		scripts(t, false, func(env *testscript.Env) string {
 			path := filepath.Join(env.WorkDir, "txmq.db")
 			if err := os.WriteFile(path, nil, 0o600); err != nil { // an empty file is an empty database
 				t.Error(err)
@@ -58,11 +58,11 @@ func TestScripts(t *testing.T) {
 	})
 	t.Run("MariaDB", func(t *testing.T) {
 		testenv.MySQL(t) // skips here, not in every story
-		scripts(t, func(env *testscript.Env) string { return "mysql://" + testenv.MySQL(env.T().(testing.TB)) })
+		scripts(t, true, func(env *testscript.Env) string { return "mysql://" + testenv.MySQL(env.T().(testing.TB)) })
 	})
 }
 
-func scripts(t *testing.T, dsn func(*testscript.Env) string) {
+func scripts(t *testing.T, mariadb bool, dsn func(*testscript.Env) string) {
 	t.Helper()
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
@@ -72,8 +72,14 @@ func scripts(t *testing.T, dsn func(*testscript.Env) string) {
 			env.Values[served{}] = new(served)
 			return nil
 		},
+		Condition: func(cond string) (bool, error) {
+			if cond != "mariadb" {
+				return false, fmt.Errorf("unknown condition %s", cond)
+			}
+			return mariadb, nil
+		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"seed": seed, "bury": bury, "serve": serve, "probe": probe, "finish": finish, "code": code, "dsnfile": dsnfile,
+			"seed": seed, "sql": sqlFile, "bury": bury, "serve": serve, "probe": probe, "finish": finish, "code": code, "dsnfile": dsnfile,
 		},
 	})
 }
@@ -119,6 +125,13 @@ func of(event, consumer string) model.Arrival {
 
 // open gives the store that $TXMQ_DSN names.
 func open(ts *testscript.TestScript, clock *dbclock.Offset) (s *model.Store, done func()) {
+	db, done := openDB(ts)
+	s, err := model.Open(context.Background(), db, model.Config{Clock: clock})
+	ts.Check(err)
+	return s, done
+}
+
+func openDB(ts *testscript.TestScript) (db *gorm.DB, done func()) {
 	var dialector gorm.Dialector
 	if path, ok := strings.CutPrefix(ts.Getenv("TXMQ_DSN"), "sqlite://"); ok {
 		dialector = sqlite.Open(path)
@@ -127,12 +140,21 @@ func open(ts *testscript.TestScript, clock *dbclock.Offset) (s *model.Store, don
 	}
 	db, err := gorm.Open(dialector, &gorm.Config{Logger: logger.Discard})
 	ts.Check(err)
-	s, err = model.Open(context.Background(), db, model.Config{Clock: clock})
-	ts.Check(err)
-	return s, func() {
+	return db, func() {
 		pool, err := db.DB()
 		ts.Check(err)
 		ts.Check(pool.Close())
+	}
+}
+
+// sqlFile runs the statements of a file: sql theirs.sql.
+func sqlFile(ts *testscript.TestScript, _ bool, args []string) {
+	db, done := openDB(ts)
+	defer done()
+	for statement := range strings.SplitSeq(ts.ReadFile(args[0]), ";\n") {
+		if strings.TrimSpace(statement) != "" {
+			ts.Check(db.Exec(statement).Error)
+		}
 	}
 }
 

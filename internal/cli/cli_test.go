@@ -67,6 +67,8 @@ func TestUnreachable(t *testing.T) {
 	commands := [][]string{
 		{"migrate", "up"},
 		{"migrate", "status"},
+		{"migrate", "down", "--yes"},
+		{"migrate", "adopt", "--table=x"},
 		{"records", "list"},
 		{"records", "show", "e"},
 		{"serve", "--listen=127.0.0.1:0"},

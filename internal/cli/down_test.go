@@ -7,7 +7,7 @@ import (
 )
 
 func TestConfirm(t *testing.T) {
-	for answer, ok := range map[string]bool{"yes\n": true, " yes \n": true, "yes": true, "\n": false, "": false, "y\n": false, "YES\n": false, "no\n": false} {
+	for answer, ok := range map[string]bool{"yes\n": true, "yes\r\n": true, "yes": true, "\n": false, "": false, "y\n": false, "YES\n": false, "no\n": false} {
 		var out bytes.Buffer
 		err := confirm(strings.NewReader(answer), &out, "drops it\n")
 		if (err == nil) != ok {

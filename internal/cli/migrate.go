@@ -12,6 +12,7 @@ import (
 type migrateCommands struct {
 	Up     migrateUp     `cmd:"" help:"Make or update the tables. Run twice, it does nothing the second time."`
 	Down   migrateDown   `cmd:"" help:"Take steps back. Drops tables or columns with all that is in them, so it asks first."`
+	Adopt  migrateAdopt  `cmd:"" help:"Make a consume table that somebody else wrote txmq's. Without --apply it only says how."`
 	Status migrateStatus `cmd:"" help:"List the steps and which of them this database has taken. Exits 1 when some are left."`
 	Print  migratePrint  `cmd:"" help:"Print the SQL of all steps. Needs no database."`
 }
