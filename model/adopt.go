@@ -94,7 +94,8 @@ type AdoptedConsumer struct {
 }
 
 // AdoptError says that Adopt stopped half-way, and where. Calling it again goes
-// on; before any consumer has run, the way back is RENAME TABLE Kept TO Table.
+// on; before any consumer has run, the way back is RENAME TABLE Kept TO Table,
+// after MigrateDown to 0 where Table has the name of txmq's own.
 type AdoptError struct {
 	Table string
 	Kept  string // the name that Table may have by now

@@ -115,6 +115,12 @@ var adoptChecks = []check{
 		if steps, err := Migrate(t.Context(), b.db, Config{Prefix: "a1_"}); err != nil || len(steps) != 0 {
 			t.Errorf("Migrate afterwards = %v, %v", steps, err)
 		}
+		// The way back, and there again.
+		_, err = MigrateDown(t.Context(), b.db, Config{Prefix: "a1_"}, 0)
+		want(t, err)
+		exec(t, b.db, "RENAME TABLE a1_msg_consume_before_txmq TO a1_msg_consume")
+		_, s = b.adopt(t, "a1_", AdoptConfig{Table: "a1_msg_consume"})
+		decided(t, s, "done", Duplicate)
 	}},
 	{name: "numbers are told what they mean, never guessed", needs: serverDDL, run: func(t *testing.T, b *bundle) {
 		b.theirs(t, "a2_msg_consume", "TINYINT NOT NULL DEFAULT 0", [2]any{"p", 0}, [2]any{"s", 1}, [2]any{"f", 2})

@@ -38,7 +38,7 @@ func (c *migrateAdopt) Run(ctx context.Context, a *app) error {
 	}
 	plan, err := do(ctx, db, a.config(), cfg)
 	if err != nil && len(plan.Problems) == 0 {
-		return adoptError(err)
+		return adoptError(err, plan)
 	}
 	if err := c.print(a.stdout, plan); err != nil {
 		return err
@@ -67,14 +67,17 @@ func (c *migrateAdopt) config() (model.AdoptConfig, error) {
 }
 
 // adoptError gives an error its way out, and a field the name of its flag.
-func adoptError(err error) error {
+func adoptError(err error, p model.Adoption) error {
 	var stopped *model.AdoptError
 	var schema *txmq.SchemaError
 	var field *txmq.FieldError
 	switch {
 	case errors.As(err, &stopped) && !errors.As(err, &schema):
-		return failed(err, fmt.Sprintf("run it again: it goes on from there; the way back, before any consumer has run, is RENAME TABLE %s TO %s",
-			stopped.Kept, stopped.Table))
+		back := "RENAME TABLE " + p.Kept + " TO " + p.Table
+		if p.Table == p.Ours {
+			back = "`txmq migrate down --to 0`, then " + back
+		}
+		return failed(err, "run it again: it goes on from there; the way back, before any consumer has run: "+back)
 	case errors.As(err, &field):
 		text := strings.NewReplacer("model.AdoptConfig.Table", "--table", "model.AdoptConfig.Zone", "--zone", "model.AdoptConfig.Map", "--map ").Replace(err.Error())
 		return usage("see `txmq migrate adopt --help`", "%s", text)
