@@ -1,11 +1,10 @@
 package consumer
 
 import (
-	"math"
-	"math/rand/v2"
 	"time"
 
 	"github.com/txmq/txmq"
+	"github.com/txmq/txmq/internal/backoff"
 )
 
 // Backoff says how long a failed event waits before its next run. The broker
@@ -53,10 +52,4 @@ func (b Backoff) check() (errs []error) {
 }
 
 // after is the wait before the run that follows attempt, which counts from 1.
-func (b Backoff) after(attempt int) time.Duration {
-	d := float64(b.Min) * math.Pow(b.Factor, float64(attempt-1))
-	if b.Jitter > 0 {
-		d *= 1 - b.Jitter + 2*b.Jitter*rand.Float64() //nolint:gosec // spreads load, guards nothing
-	}
-	return time.Duration(min(d, float64(b.Max)))
-}
+func (b Backoff) after(attempt int) time.Duration { return backoff.Schedule(b).After(attempt) }

@@ -40,6 +40,11 @@ const (
 	// Disconnect cuts the connection, both sides of it, instead of passing the
 	// request on. A hit is a connection about to be cut.
 	Disconnect
+
+	// Answer answers the request with Response and Remark, without body,
+	// instead of passing it on: a busy broker, a topic that does not exist. A
+	// hit is an answer about to be given; a one-way request gets none.
+	Answer
 )
 
 // Fault says which requests to take and what to do with them. The zero value
@@ -65,6 +70,10 @@ type Fault struct {
 	Count int
 
 	Action Action
+
+	// Response and Remark are what Answer says.
+	Response int
+	Remark   string
 
 	// For and Until end a Delay or DelayReply, whichever is first; so do
 	// Remove, Close and the end of the connection (the last two drop the

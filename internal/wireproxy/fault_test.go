@@ -86,6 +86,37 @@ func TestFaults(t *testing.T) {
 		wantHits(t, h, 0)
 	})
 
+	t.Run("Answer speaks for the server, which sees nothing", func(t *testing.T) {
+		t.Parallel()
+		p, s := setup(t)
+		h := p.Inject(wireproxy.Fault{
+			Code: send, Action: wireproxy.Answer, Count: 1, Response: remoting.ResSystemBusy, Remark: "later",
+		})
+		c := dial(t, p.NameServer())
+		c.send(send, 1, "a")
+		got, err := remoting.Read(c.conn, remoting.MaxFrame)
+		must(t, err)
+		if got.Opaque != 1 || got.Code != remoting.ResSystemBusy || got.Remark != "later" || len(got.Body) != 0 {
+			t.Errorf("answer = %+v, want busy", got)
+		}
+		c.send(send, 2, "b")
+		c.want(2, "b")
+		wantArrived(t, s, send, "b")
+		wantHits(t, h, 1)
+	})
+
+	t.Run("Answer to a one-way request is silence", func(t *testing.T) {
+		t.Parallel()
+		p, s := setup(t)
+		h := p.Inject(wireproxy.Fault{Code: send, Action: wireproxy.Answer, Response: remoting.ResSystemBusy})
+		c := dial(t, p.NameServer())
+		c.sendFrame(remoting.Frame{Code: send, Opaque: 1, Flag: remoting.FlagOneWay, Body: []byte("a")})
+		c.send(beat, 1, "b")
+		c.want(1, "b")
+		wantArrived(t, s, send)
+		wantHits(t, h, 1)
+	})
+
 	t.Run("Delay holds one request until the channel closes and lets others by", func(t *testing.T) {
 		t.Parallel()
 		p, s := setup(t)

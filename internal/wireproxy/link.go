@@ -123,6 +123,9 @@ func (l *link) request(ctx context.Context, dir Dir, f remoting.Frame) error {
 	case Disconnect:
 		h.hits.add()
 		return errDisconnect
+	case Answer:
+		h.hits.add()
+		return l.answer(dir, f, h.fault)
 	case Delay:
 		l.expect(dir, f, w)
 		l.later(ctx, h, dir, f.Raw())
@@ -141,6 +144,20 @@ func (l *link) request(ctx context.Context, dir Dir, f remoting.Frame) error {
 		h.hits.add()
 	}
 	return err
+}
+
+// answer speaks for the other side.
+func (l *link) answer(dir Dir, f remoting.Frame, fault Fault) error {
+	if f.IsOneWay() {
+		return nil
+	}
+	res := f.Reply(fault.Response)
+	res.Remark = fault.Remark
+	b, err := res.Append(nil)
+	if err != nil {
+		return err
+	}
+	return l.send(dir.back(), b)
 }
 
 func (l *link) reply(ctx context.Context, dir Dir, f remoting.Frame) error {
