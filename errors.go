@@ -27,6 +27,18 @@ var (
 	// (flush or replica time-out). The local function did not run.
 	ErrHalfNotDurable = errors.New("half message is not durable")
 
+	// ErrNotDurable: the broker stored the message but not safely (flush or
+	// replica time-out), so it may be delivered, and may be lost. From
+	// Sender.Send, after its last try, and always with ErrMayBeStored.
+	ErrNotDurable = errors.New("message is stored, but not durable")
+
+	// ErrMayBeStored: no try was confirmed, and at least one may have reached
+	// the broker, so the message may be delivered, also later. Send it again
+	// with the same event ID, by which consumers tell it. From Sender.Send,
+	// whose other errors mean that nothing is stored. (SendInTransaction has
+	// ErrOutcomeUnknown, which is about the database's COMMIT.)
+	ErrMayBeStored = errors.New("message may be stored")
+
 	// ErrBrokerUnreachable: no broker or name server answered in time.
 	ErrBrokerUnreachable = errors.New("broker can't be reached")
 

@@ -36,6 +36,15 @@ type SendEnded struct {
 	Err                     error
 }
 
+// Sent: Sender.Send is about to return.
+type Sent struct {
+	Topic, EventID string
+	MsgID          string // empty unless the broker has confirmed
+	Tries          int    // requests that were made; 0 when it was refused before the first
+	Took           time.Duration
+	Err            error
+}
+
 // EndTransactionLost: the client could not hand the end-transaction request to
 // the network; the broker will check back.
 type EndTransactionLost struct {
@@ -100,6 +109,7 @@ type JobRun struct {
 
 func (HalfSent) event()           {}
 func (SendEnded) event()          {}
+func (Sent) event()               {}
 func (EndTransactionLost) event() {}
 func (Checked) event()            {}
 func (Delivered) event()          {}

@@ -70,7 +70,7 @@ func TestErrorsAreFoundThroughWraps(t *testing.T) {
 	sentinels := []error{
 		txmq.ErrFenced, txmq.ErrDuplicateEvent, txmq.ErrOutcomeUnknown, txmq.ErrHalfNotDurable, txmq.ErrBrokerUnreachable,
 		txmq.ErrRefused, txmq.ErrTxBroken, txmq.ErrTxMisused, txmq.ErrInTransaction, txmq.ErrLeaseLost, txmq.ErrPayloadMismatch,
-		txmq.ErrMissingID, txmq.ErrNotFound, txmq.ErrClosed, txmq.ErrNotStarted,
+		txmq.ErrMissingID, txmq.ErrNotFound, txmq.ErrClosed, txmq.ErrNotStarted, txmq.ErrNotDurable, txmq.ErrMayBeStored,
 	}
 	for i, sentinel := range sentinels {
 		wrapped := fmt.Errorf("consumer: %w", &txmq.OpError{Op: "claim", EventID: "pay:1", Err: fmt.Errorf("%w: %w", sentinel, errDriver)})

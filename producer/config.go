@@ -87,7 +87,22 @@ type Config struct {
 const (
 	never      = -1
 	maxRetries = 16
+
+	wantRetries = "1 to 16, -1 for none, or 0 for the default"
+	wantDrain   = "more than 0, or 0 for the default"
 )
+
+// retries is the number that a setting means.
+func retries(setting int) int {
+	switch setting {
+	case 0:
+		return DefaultRetries
+	case never:
+		return 0
+	default:
+		return setting
+	}
+}
 
 func (c Config) withDefaults() Config {
 	c.Drain = cmp.Or(c.Drain, DefaultDrain)
@@ -106,12 +121,8 @@ func (c Config) checker() checker.Config {
 // rocketmq is to be called before defaults are filled in: a logger that nobody
 // asked for would become the client's for good.
 func (c Config) rocketmq(check func(context.Context, *primitive.MessageExt) txmq.Verdict) rocketmq.TxConfig {
-	retries := cmp.Or(c.Retries, DefaultRetries)
-	if retries == never {
-		retries = 0
-	}
 	return rocketmq.TxConfig{
-		Broker: c.Broker, Group: c.Group, Topics: c.Topics, Retries: retries, SendTimeout: cmp.Or(c.SendTimeout, DefaultSendTimeout),
+		Broker: c.Broker, Group: c.Group, Topics: c.Topics, Retries: retries(c.Retries), SendTimeout: cmp.Or(c.SendTimeout, DefaultSendTimeout),
 		Check: check, CheckTimeout: cmp.Or(c.CheckTimeout, checker.DefaultTimeout), Logger: c.Logger,
 	}
 }
@@ -123,10 +134,10 @@ func (c Config) validate() error {
 		errs = append(errs, &txmq.FieldError{Field: "producer.Config.Topics", Want: "the topics this service sends to"})
 	}
 	if c.Retries < never || c.Retries > maxRetries {
-		errs = append(errs, &txmq.FieldError{Field: "producer.Config.Retries", Value: c.Retries, Want: "1 to 16, or -1 for none"})
+		errs = append(errs, &txmq.FieldError{Field: "producer.Config.Retries", Value: c.Retries, Want: wantRetries})
 	}
 	if c.Drain < 0 {
-		errs = append(errs, &txmq.FieldError{Field: "producer.Config.Drain", Value: c.Drain, Want: "more than 0"})
+		errs = append(errs, &txmq.FieldError{Field: "producer.Config.Drain", Value: c.Drain, Want: wantDrain})
 	}
 	return errors.Join(errs...)
 }
@@ -139,9 +150,9 @@ var fieldNames = strings.NewReplacer(
 	"TxConfig.", "producer.Config.",
 )
 
-// joinFields joins the parts' errors under the names of this Config, each field
-// once.
-func joinFields(errs ...error) error {
+// joinFields joins the parts' errors under the names of the Config that they
+// were made from, each field once.
+func joinFields(names *strings.Replacer, errs ...error) error {
 	var out []error
 	seen := map[string]bool{}
 	var add func(error)
@@ -157,7 +168,7 @@ func joinFields(errs ...error) error {
 			out = append(out, err)
 			return
 		}
-		name := fieldNames.Replace(f.Field)
+		name := names.Replace(f.Field)
 		if !seen[name] {
 			seen[name] = true
 			out = append(out, &txmq.FieldError{Field: name, Value: f.Value, Want: f.Want})

@@ -64,3 +64,29 @@ func ExampleNew() {
 	// true
 	// txmq: send "pay:1001": txmq.Message.DelayLevel is 3: want 0: a transactional message can't be delayed
 }
+
+func ExampleNewSender() {
+	ctx := context.Background()
+	s, err := producer.NewSender(producer.SenderConfig{
+		Broker:  txmq.Broker{NameServers: []string{"127.0.0.1:9876"}},
+		Group:   "orders-plain",
+		Retries: 5,
+	})
+	if err != nil {
+		panic(err)
+	}
+	defer s.Close(ctx)
+
+	m := txmq.Message{Topic: "order-viewed", EventID: "view:1001:7", ShardingKey: "1001", Body: []byte(`{"no":"1001"}`)}
+	_, err = s.Send(ctx, m) // before s.Start(ctx)
+	fmt.Println(err)
+	fmt.Println(errors.Is(err, txmq.ErrNotStarted), errors.Is(err, txmq.ErrMayBeStored))
+
+	m.DelayLevel = 19
+	_, err = s.Send(ctx, m)
+	fmt.Println(err)
+	// Output:
+	// txmq: send "view:1001:7": not started
+	// true false
+	// txmq: send "view:1001:7": txmq.Message.DelayLevel is 19: want 0 to 18
+}

@@ -46,7 +46,7 @@ func newProducer(cfg Config, connect func(rocketmq.TxConfig) (halves, error)) (*
 		return p.check.Check(ctx, m)
 	}))
 	p.halves = h
-	if err := joinFields(cfg.validate(), checkErr, connectErr); err != nil {
+	if err := joinFields(fieldNames, cfg.validate(), checkErr, connectErr); err != nil {
 		return nil, err
 	}
 	return p, nil

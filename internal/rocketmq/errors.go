@@ -3,6 +3,7 @@ package rocketmq
 import (
 	"errors"
 	"fmt"
+	"net"
 	"regexp"
 	"strconv"
 	"strings"
@@ -12,10 +13,6 @@ import (
 	"github.com/txmq/txmq"
 	"github.com/txmq/txmq/internal/remoting"
 )
-
-// ErrNotDurable: the broker stored a plain message, but not safely (flush or
-// replica time-out). It may be delivered; send it again. From Sender.Send.
-var ErrNotDurable = errors.New("message is stored, but not durable")
 
 // errNoRoute: the client found no queue to send to. It does not say whether
 // the topic or the name server is missing.
@@ -92,5 +89,31 @@ func typed(err error) error {
 		return newCodeError(code.Code, code.Remark)
 	default:
 		return fmt.Errorf("%w: %w", txmq.ErrBrokerUnreachable, err)
+	}
+}
+
+// unsent marks an error after which nothing can have left for the broker.
+type unsent struct{ error }
+
+// Unwrap gives the error.
+func (e unsent) Unwrap() error { return e.error }
+
+// Unsent says that err, of Sending.Try or Sender.Send, rules out that this try
+// was stored: nothing left for the broker, or it answered that it does not
+// store. A broker's system error (code 1) may come after the message was stored.
+func Unsent(err error) bool {
+	var (
+		code *CodeError
+		dial *net.OpError
+	)
+	switch {
+	case errors.As(err, new(unsent)), errors.Is(err, txmq.ErrRefused), errors.Is(err, txmq.ErrClosed):
+		return true
+	case errors.As(err, &code):
+		return code.Code != remoting.ResSystemError
+	case errors.As(err, &dial):
+		return dial.Op == "dial"
+	default:
+		return false
 	}
 }

@@ -22,6 +22,8 @@ type fakeBroker struct {
 	addr string
 	ends chan remoting.Frame // end-transactions, in order
 
+	others []string // addresses of more brokers that hold the topic; set before use
+
 	mu   sync.Mutex
 	send func(req remoting.Frame) *remoting.Frame // the answer to a send; nil: none
 	rest func(req remoting.Frame) remoting.Frame  // the answer to what is not named in serve
@@ -71,8 +73,7 @@ func (b *fakeBroker) serve(conn net.Conn) {
 				res = req.Reply(remoting.ResTopicNotExist)
 				break
 			}
-			res.Body = fmt.Appendf(nil, `{"brokerDatas":[{"brokerAddrs":{"0":%q},"brokerName":"broker-a","cluster":"c"}],`+
-				`"queueDatas":[{"brokerName":"broker-a","perm":6,"readQueueNums":1,"writeQueueNums":1,"topicSynFlag":0}]}`, b.addr)
+			res.Body = b.route()
 		case remoting.SendMessage:
 			b.mu.Lock()
 			answer := b.send(req)
@@ -98,6 +99,17 @@ func (b *fakeBroker) serve(conn net.Conn) {
 			return
 		}
 	}
+}
+
+// route is one queue at this broker, and one at each of the others.
+func (b *fakeBroker) route() []byte {
+	var brokers, queues []string
+	for i, addr := range append([]string{b.addr}, b.others...) {
+		name := "broker-" + string(rune('a'+i))
+		brokers = append(brokers, fmt.Sprintf(`{"brokerAddrs":{"0":%q},"brokerName":%q,"cluster":"c"}`, addr, name))
+		queues = append(queues, fmt.Sprintf(`{"brokerName":%q,"perm":6,"readQueueNums":1,"writeQueueNums":1,"topicSynFlag":0}`, name))
+	}
+	return fmt.Appendf(nil, `{"brokerDatas":[%s],"queueDatas":[%s]}`, strings.Join(brokers, ","), strings.Join(queues, ","))
 }
 
 // answer makes the broker answer sends so.
@@ -417,7 +429,7 @@ func TestSenderAnswers(t *testing.T) {
 	}
 	defer func() { _ = s.Close(context.Background()) }()
 	for code, want := range map[int]error{
-		remoting.ResSuccess: nil, remoting.ResFlushDiskTimeout: ErrNotDurable, remoting.ResNoPermission: txmq.ErrRefused,
+		remoting.ResSuccess: nil, remoting.ResFlushDiskTimeout: txmq.ErrNotDurable, remoting.ResNoPermission: txmq.ErrRefused,
 	} {
 		b.answer(code, "")
 		sent, err := s.Send(t.Context(), message("t", "e"), nil)

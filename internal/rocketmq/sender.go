@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"runtime/debug"
-	"sync"
 	"time"
 
 	"github.com/apache/rocketmq-client-go/v2/primitive"
@@ -40,9 +38,7 @@ func (c SenderConfig) validate() error {
 	if c.Retries < 0 || c.Retries > 16 {
 		errs = append(errs, &txmq.FieldError{Field: "SenderConfig.Retries", Value: c.Retries, Want: "0 to 16"})
 	}
-	if c.SendTimeout < 0 {
-		errs = append(errs, &txmq.FieldError{Field: "SenderConfig.SendTimeout", Value: c.SendTimeout, Want: "more than 0"})
-	}
+	errs = append(errs, checkTimeout("SenderConfig.SendTimeout", c.SendTimeout))
 	return errors.Join(errs...)
 }
 
@@ -55,10 +51,12 @@ type Sent struct {
 
 // Sender sends plain messages. It is safe for concurrent use.
 type Sender struct {
-	cfg    SenderConfig
-	log    *slog.Logger
-	life   *life
-	client plainClient // set by Start
+	cfg     SenderConfig
+	log     *slog.Logger
+	life    *life
+	route   *selector
+	stopped chan struct{} // closed when Close waits no longer
+	client  plainClient   // set by Start
 }
 
 // plainClient is what is used of the client's producer.
@@ -74,7 +72,9 @@ func NewSender(cfg SenderConfig) (*Sender, error) {
 		return nil, err
 	}
 	cfg.SendTimeout = cmp.Or(cfg.SendTimeout, defaultSendTimeout)
-	return &Sender{cfg: cfg, log: useLogger(cfg.Logger), life: newLife()}, nil
+	return &Sender{
+		cfg: cfg, log: useLogger(cfg.Logger), life: newLife(), route: newSelector(), stopped: make(chan struct{}),
+	}, nil
 }
 
 // Start connects, under an instance name of its own. With the name servers away
@@ -85,7 +85,7 @@ func (s *Sender) Start(ctx context.Context) error {
 		if _, err := brokersOf(ctx, s.cfg.Broker, selfTestTopic); err != nil && !errors.Is(err, txmq.ErrRefused) {
 			return err
 		}
-		opts := append(clientOptions(s.cfg.Broker, s.cfg.Group, newSelector()),
+		opts := append(clientOptions(s.cfg.Broker, s.cfg.Group, s.route),
 			producer.WithRetry(s.cfg.Retries),
 			producer.WithSendMsgTimeout(s.cfg.SendTimeout))
 		client, err := producer.NewDefaultProducer(opts...)
@@ -100,84 +100,61 @@ func (s *Sender) Start(ctx context.Context) error {
 	})
 }
 
-type sendOutcome struct {
-	result *primitive.SendResult
-	err    error
-}
-
 // Send sends one message and returns when the broker has stored it durably.
 // props are txmq's own properties. If ctx is done it returns ctx.Err() and has
 // sent nothing; after that ctx counts no more, and sending takes at most
-// SendTimeout per try and 5 s for the route. After an error the message may be
-// stored all the same, except after txmq.ErrRefused and CheckMessage's errors.
+// SendTimeout per try and 5 s for the route.
 //
-// Errors wrap ErrNotDurable, txmq.ErrBrokerUnreachable, txmq.ErrRefused (with
-// the *CodeError), txmq.ErrClosed, txmq.ErrNotStarted, or are CheckMessage's.
+// Errors are those of Begin and Sending.Try.
 func (s *Sender) Send(ctx context.Context, m txmq.Message, props map[string]string) (Sent, error) {
 	if err := ctx.Err(); err != nil {
 		return Sent{}, err
 	}
-	if err := errors.Join(CheckMessage(m, false), checkOwn(props)); err != nil {
+	g, err := s.Begin(m, props)
+	if err != nil {
 		return Sent{}, err
 	}
-	return s.put(ctx, newMessage(m, props))
+	defer g.End()
+	return g.Try(context.WithoutCancel(ctx))
 }
 
-// put is Send without its checks.
+// put is Send without its checks, of a message that is sent once.
 func (s *Sender) put(ctx context.Context, m *primitive.Message) (Sent, error) {
-	if err := s.life.begin(); err != nil {
+	g, err := s.begin(func() *primitive.Message { return m })
+	if err != nil {
 		return Sent{}, err
 	}
-	defer s.life.end()
+	defer g.End()
+	return g.Try(context.WithoutCancel(ctx))
+}
 
-	bound := time.Duration(1+s.cfg.Retries)*s.cfg.SendTimeout + routeAllowance
-	patience := time.NewTimer(bound)
-	defer patience.Stop()
-	select {
-	case out := <-s.dispatch(m):
-		err := classify(out.err)
-		if errors.Is(err, errNoRoute) {
-			err = noRoute(context.WithoutCancel(ctx), s.cfg.Broker, m.Topic)
-		}
-		if err != nil {
-			return Sent{}, err
-		}
-		h := halfOf(out.result)
-		return Sent{
-			MsgID: h.MsgID, OffsetMsgID: h.OffsetMsgID, BrokerName: h.BrokerName,
-			QueueID: h.QueueID, QueueOffset: h.QueueOffset,
-		}, durable(out.result, ErrNotDurable)
-	case <-patience.C:
-		return Sent{}, fmt.Errorf("%w: message was not answered within %v", txmq.ErrBrokerUnreachable, bound)
+// Begin checks m and counts its sending as in flight until End, however many
+// tries it takes. Errors are CheckMessage's, txmq.ErrNotStarted and
+// txmq.ErrClosed.
+func (s *Sender) Begin(m txmq.Message, props map[string]string) (*Sending, error) {
+	if err := errors.Join(CheckMessage(m, false), checkOwn(props)); err != nil {
+		return nil, err
 	}
+	return s.begin(func() *primitive.Message { return newMessage(m, props) })
 }
 
-// dispatch lets the client send, on a goroutine that Close waits for.
-func (s *Sender) dispatch(msg *primitive.Message) <-chan sendOutcome {
-	done := make(chan sendOutcome, 1)
-	s.life.also()
-	var wg sync.WaitGroup // for its Go; life does the waiting
-	wg.Go(func() {
-		defer s.life.end()
-		var out sendOutcome
-		defer func() {
-			if cause := recover(); cause != nil {
-				out.err = errors.New("client panicked")
-				s.log.LogAttrs(context.Background(), slog.LevelError, "rocketmq client panicked in a send",
-					slog.String("panic", fmt.Sprint(cause)), slog.String("stack", string(debug.Stack())))
-			}
-			done <- out
-		}()
-		out.result, out.err = s.client.SendSync(context.Background(), msg)
-	})
-	return done
+func (s *Sender) begin(fresh func() *primitive.Message) (*Sending, error) {
+	if err := s.life.begin(); err != nil {
+		return nil, err
+	}
+	return &Sending{s: s, fresh: fresh}, nil
 }
+
+// Stopped is closed when Close waits no longer for what is in flight; whoever
+// pauses between two tries gives up then.
+func (s *Sender) Stopped() <-chan struct{} { return s.stopped }
 
 // Close refuses new sends, waits for those in flight, up to ctx, and shuts the
 // client down. It may be called more than once.
 func (s *Sender) Close(ctx context.Context) error {
 	return s.life.close(ctx, func() error {
 		left := s.life.drain(ctx)
+		close(s.stopped)
 		shutdown(s.log, s.client.Shutdown)
 		if left > 0 {
 			return fmt.Errorf("rocketmq: %d sends of group %s left running: %w", left, s.cfg.Group, ctx.Err())

@@ -90,15 +90,11 @@ func (c TxConfig) validate() error {
 	if c.Retries < 0 || c.Retries > 16 {
 		bad("Retries", c.Retries, "0 to 16")
 	}
-	if c.SendTimeout < 0 {
-		bad("SendTimeout", c.SendTimeout, "more than 0")
-	}
+	errs = append(errs, checkTimeout("TxConfig.SendTimeout", c.SendTimeout))
 	if c.Check == nil {
 		bad("Check", nil, "a function")
 	}
-	if c.CheckTimeout < 0 {
-		bad("CheckTimeout", c.CheckTimeout, "more than 0")
-	}
+	errs = append(errs, checkTimeout("TxConfig.CheckTimeout", c.CheckTimeout))
 	return errors.Join(errs...)
 }
 

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -174,6 +175,15 @@ func CheckGroup(name, field string) error {
 	default:
 		return nil
 	}
+}
+
+// checkTimeout refuses what is no time-out: below zero, or so short that a unit
+// was forgotten. 0 is the default.
+func checkTimeout(field string, d time.Duration) error {
+	if d == 0 || d >= time.Millisecond {
+		return nil
+	}
+	return &txmq.FieldError{Field: field, Value: d, Want: "1ms or more, or 0 for the default"}
 }
 
 // isName is the broker's rule for topics and groups.
