@@ -11,6 +11,7 @@ import (
 // queuesOf is a route as the client gives it: "a2 b1" are two queues of broker
 // a and one of b.
 func queuesOf(brokers ...string) (list []*primitive.MessageQueue) {
+	list = make([]*primitive.MessageQueue, 0, 64) // with room, as the client's has
 	for _, b := range brokers {
 		var n int
 		_, _ = fmt.Sscanf(b[1:], "%d", &n)
