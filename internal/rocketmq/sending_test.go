@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/apache/rocketmq-client-go/v2/primitive"
+
 	"github.com/txmq/txmq"
 	"github.com/txmq/txmq/internal/remoting"
 )
@@ -163,6 +165,20 @@ func TestSending(t *testing.T) {
 		defer g.End()
 		if _, err := g.Try(t.Context()); !errors.Is(err, txmq.ErrRefused) || !Unsent(err) {
 			t.Errorf("Try = %v, want ErrRefused, and nothing sent", err)
+		}
+		g.s.cfg.Broker = at("127.0.0.1:1") // whom we ask about the missing route
+		if _, err := g.Try(t.Context()); !errors.Is(err, txmq.ErrBrokerUnreachable) || !Unsent(err) {
+			t.Errorf("Try = %v, want ErrBrokerUnreachable, and nothing sent", err)
+		}
+	})
+	t.Run("a queue whose broker has left is named", func(t *testing.T) {
+		t.Parallel()
+		g := begin(t, startSender(t, newFakeBroker(t)), "t")
+		defer g.End()
+		g.way.last.Store(&primitive.MessageQueue{Topic: "t", BrokerName: "broker-x", QueueId: 3})
+		err := g.noRoute(t.Context())
+		if !errors.Is(err, txmq.ErrBrokerUnreachable) || !strings.Contains(err.Error(), `"broker-x"`) || !strings.Contains(err.Error(), "queue 3") {
+			t.Errorf("noRoute = %v, want ErrBrokerUnreachable with broker and queue", err)
 		}
 	})
 	t.Run("Close waits for a sending between its tries, up to its ctx", func(t *testing.T) {
