@@ -176,9 +176,9 @@ func TestSending(t *testing.T) {
 		g := begin(t, startSender(t, newFakeBroker(t)), "t")
 		defer g.End()
 		g.way.last.Store(&primitive.MessageQueue{Topic: "t", BrokerName: "broker-x", QueueId: 3})
-		err := g.noRoute(t.Context())
-		if !errors.Is(err, txmq.ErrBrokerUnreachable) || !strings.Contains(err.Error(), `"broker-x"`) || !strings.Contains(err.Error(), "queue 3") {
-			t.Errorf("noRoute = %v, want ErrBrokerUnreachable with broker and queue", err)
+		_, err := g.outcome(t.Context(), sendOutcome{err: errors.New("topic=t route info not found")})
+		if !errors.Is(err, txmq.ErrBrokerUnreachable) || !Unsent(err) || !strings.Contains(err.Error(), `"broker-x"`) || !strings.Contains(err.Error(), "queue 3") {
+			t.Errorf("outcome = %v, want ErrBrokerUnreachable with broker and queue, and nothing sent", err)
 		}
 	})
 	t.Run("Close waits for a sending between its tries, up to its ctx", func(t *testing.T) {
