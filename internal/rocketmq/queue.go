@@ -42,6 +42,7 @@ func (s *selector) Select(msg *primitive.Message, queues []*primitive.MessageQue
 			way = t
 		}
 	}
+	// What is held keeps its key, for its topic of later; any broker will do.
 	if msg.GetShardingKey() != "" && msg.Topic != HoldTopic {
 		return way.first(s.byKey.Select(msg, s.roster.full(msg.Topic, queues), ""))
 	}

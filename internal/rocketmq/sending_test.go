@@ -176,7 +176,7 @@ func TestSending(t *testing.T) {
 		g := begin(t, startSender(t, newFakeBroker(t)), "t")
 		defer g.End()
 		g.way.last.Store(&primitive.MessageQueue{Topic: "t", BrokerName: "broker-x", QueueId: 3})
-		_, err := g.outcome(t.Context(), sendOutcome{err: errors.New("topic=t route info not found")})
+		_, err := g.outcome(t.Context(), "t", sendOutcome{err: errors.New("topic=t route info not found")})
 		if !errors.Is(err, txmq.ErrBrokerUnreachable) || !Unsent(err) || !strings.Contains(err.Error(), `"broker-x"`) || !strings.Contains(err.Error(), "queue 3") {
 			t.Errorf("outcome = %v, want ErrBrokerUnreachable with broker and queue, and nothing sent", err)
 		}
