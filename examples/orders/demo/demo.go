@@ -42,6 +42,11 @@ type Config struct {
 	Orders, MinCommitted int
 	// Scenes of each kind.
 	Scenes int
+	// Stops is how often a consumer stands still past its lease and is
+	// overtaken, at the least. Default: as Scenes and luck will have it.
+	Stops int
+	// Outages of servers that are the run's own. Default: none.
+	Outages []Outage
 	// Seed of everything random. What the scheduler does is not in it.
 	Seed uint64
 	// WithoutDedup has the consumers apply each delivery, to show that a double

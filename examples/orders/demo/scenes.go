@@ -31,9 +31,17 @@ func (d *demo) play(ctx context.Context) error {
 			deck = append(deck, sweep, takeover)
 		}
 	}
+	for range d.cfg.Stops - d.cfg.Scenes {
+		deck = append(deck, takeover)
+	}
+	for _, o := range d.cfg.Outages {
+		for range o.Times {
+			deck = append(deck, scene{o.Name + " dies and comes back", d.outage(o)})
+		}
+	}
 	d.rand.Shuffle(len(deck), func(i, j int) { deck[i], deck[j] = deck[j], deck[i] })
 	for i, s := range deck {
-		if err := d.scene(ctx, s, d.cfg.Orders*(i+1)/len(deck)-d.placed); err != nil {
+		if err := d.scene(ctx, s, max(0, d.cfg.Orders*(i+1)/len(deck)-d.placed)); err != nil {
 			return err
 		}
 	}
@@ -42,8 +50,8 @@ func (d *demo) play(ctx context.Context) error {
 
 // encores plays the scenes again whose faults have not come about yet.
 func (d *demo) encores(ctx context.Context, sweep, takeover, drop scene) error {
-	const most, orders = 5, 20
-	for range most {
+	const orders = 20
+	for range 5 + d.cfg.Stops {
 		if err := d.count(ctx); err != nil {
 			return err
 		}
@@ -51,7 +59,7 @@ func (d *demo) encores(ctx context.Context, sweep, takeover, drop scene) error {
 		switch {
 		case d.faults.Sweeps == 0 && !d.cfg.WithoutDedup:
 			again = sweep
-		case d.faults.Takeovers == 0 && !d.cfg.WithoutDedup:
+		case d.faults.Takeovers == 0 && !d.cfg.WithoutDedup, d.faults.Stops < d.cfg.Stops:
 			again = takeover
 		case d.faults.Dropped == 0:
 			again = drop
@@ -255,6 +263,9 @@ func (d *demo) takeover(ctx context.Context) error {
 	taken, err := d.overtake(ctx, target.pid())
 	if err := errors.Join(err, target.wake(), d.jobs.again()); err != nil {
 		return err
+	}
+	if taken > 0 {
+		d.faults.Stops++
 	}
 	d.say("  %s (pid %d) stood still, %d market orders were taken over from it, and it wakes up", target.name, target.pid(), taken)
 	return nil

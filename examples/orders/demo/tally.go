@@ -31,12 +31,18 @@ type Faults struct {
 	Repeats   int // messages delivered again
 	Sweeps    int // records set free because their lease was over
 	Takeovers int // records taken from a worker whose lease was over
+	Stops     int // workers that stood still until that happened
+	Outages   int // servers that died and came back
 }
 
 // String is the line before the last.
 func (f Faults) String() string {
-	return fmt.Sprintf("kills=%d dropped=%d repeats=%d sweeps=%d takeovers=%d",
+	line := fmt.Sprintf("kills=%d dropped=%d repeats=%d sweeps=%d takeovers=%d",
 		f.Kills, f.Dropped, f.Repeats, f.Sweeps, f.Takeovers)
+	if f.Outages > 0 {
+		line += fmt.Sprintf(" stops=%d outages=%d", f.Stops, f.Outages)
+	}
+	return line
 }
 
 // Books is what else has to agree.
