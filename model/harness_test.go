@@ -127,7 +127,8 @@ func TestStore(t *testing.T) {
 	var all []check
 	for _, part := range [][]check{
 		claimChecks, takeOverChecks, applyChecks, finishChecks, releaseChecks, failChecks, sweepChecks, readChecks,
-		redriveChecks, manualChecks, runChecks, logChecks, jobChecks, keyChecks, openChecks, downChecks, adoptChecks, txChecks, raceChecks, troubleChecks, unknownChecks,
+		redriveChecks, manualChecks, runChecks, logChecks, jobChecks, keyChecks, openChecks, expandChecks, downChecks, adoptChecks,
+		txChecks, raceChecks, troubleChecks, unknownChecks,
 	} {
 		all = append(all, part...)
 	}

@@ -364,7 +364,7 @@ var adoptChecks = []check{
 			t.Errorf("ALTER = %s", a.Alter)
 		}
 		exec(t, b.db, a.Alter)
-		ours, theirs := b.columns(t, "t_msg_consume"), b.columns(t, "e0_msg_consume")
+		ours, theirs := b.columnsOf(t, "t_msg_consume"), b.columnsOf(t, "e0_msg_consume")
 		for name, def := range ours {
 			if strings.TrimSuffix(theirs[name], " auto_increment") != strings.TrimSuffix(def, " auto_increment") {
 				t.Errorf("%s is %q after the ALTER, want %q", name, theirs[name], def)
@@ -427,7 +427,7 @@ func (b *bundle) schema2(t *testing.T, table string) string {
 }
 
 // columns are a table's, each as the database tells it.
-func (b *bundle) columns(t *testing.T, table string) map[string]string {
+func (b *bundle) columnsOf(t *testing.T, table string) map[string]string {
 	t.Helper()
 	var list []struct{ Name, Def string }
 	err := b.db.Raw(`SELECT column_name AS name, CONCAT_WS(' ', column_type, collation_name, is_nullable, column_default, extra) AS def

@@ -33,10 +33,15 @@ type child struct {
 // spawn starts a worker. faults are "point=action", or "point=action@n".
 func (w *world) spawn(t *testing.T, s protocol.Setup, faults ...string) *child {
 	t.Helper()
+	return w.start(t, exec.Command(build(t, workerPkg, faultTag)), s, faults...)
+}
+
+// start runs a command that is a worker; it is killed when the test ends.
+func (w *world) start(t *testing.T, cmd *exec.Cmd, s protocol.Setup, faults ...string) *child {
+	t.Helper()
 	text, err := json.Marshal(s)
 	must(t, err)
-	c := &child{w: w, done: make(chan struct{}), more: make(chan struct{})}
-	c.cmd = exec.Command(build(t, workerPkg, faultTag)) // killed in Cleanup
+	c := &child{w: w, cmd: cmd, done: make(chan struct{}), more: make(chan struct{})}
 	c.cmd.Env = append(os.Environ(), protocol.Environment+"="+string(text), "TXMQ_FAULT="+strings.Join(faults, ","))
 	c.cmd.Stderr = &c.log
 	c.stdin, err = c.cmd.StdinPipe()
@@ -60,8 +65,13 @@ func (w *world) spawn(t *testing.T, s protocol.Setup, faults ...string) *child {
 func (w *world) ready(t *testing.T, s protocol.Setup, faults ...string) *child {
 	t.Helper()
 	c := w.spawn(t, s, faults...)
-	c.await(t, "ready", func(l protocol.Line) bool { return l.Type == protocol.Ready })
+	c.ready(t)
 	return c
+}
+
+func (c *child) ready(t *testing.T) {
+	t.Helper()
+	c.await(t, "ready", func(l protocol.Line) bool { return l.Type == protocol.Ready })
 }
 
 // story is all lines, for a person to read.

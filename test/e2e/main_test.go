@@ -31,8 +31,10 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	testenv.Main(m, goleak.Cleanup(func(code int) {
-		if builds.dir != "" {
-			_ = os.RemoveAll(builds.dir)
+		for _, dir := range []string{builds.dir, builds.older} {
+			if dir != "" {
+				_ = os.RemoveAll(dir)
+			}
 		}
 		os.Exit(code)
 	}))
@@ -45,9 +47,10 @@ func TestMain(m *testing.M) {
 const patience = 4 * time.Minute
 
 var builds struct {
-	mu   sync.Mutex
-	dir  string
-	made map[string]string
+	mu    sync.Mutex
+	dir   string
+	older string // of an older commit
+	made  map[string]string
 }
 
 // build compiles a command of this module, once a test binary.

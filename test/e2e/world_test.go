@@ -56,28 +56,42 @@ func newWorldOn(t *testing.T, nameServer, broker string) *world {
 // newWorldBehind is for a broker with ACL on; the keys may make topics.
 func newWorldBehind(t *testing.T, keys remoting.Keys, nameServer, broker string) *world {
 	t.Helper()
+	w := newBareWorld(t, keys, nameServer, broker, 1)
+	w.open(t)
+	return w
+}
+
+// newBareWorld is one whose database is without txmq's tables.
+func newBareWorld(t *testing.T, keys remoting.Keys, nameServer, broker string, queues int) *world {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)
 	name := "e2e-" + strings.ToLower(rand.Text()[:12])
 	w := &world{
 		ctx: ctx, ns: nameServer, keys: keys, topic: name, senders: "p-" + name, group: "c-" + name, handler: "shares",
 	}
-	w.makeTopic(t, broker)
+	w.makeTopic(t, broker, queues)
 	w.dsn = testenv.MySQL(t)
-	w.open(t)
+	w.makeTables(t)
 	return w
 }
 
+// open migrates, and opens the store.
 func (w *world) open(t *testing.T) {
+	t.Helper()
+	_, err := model.Migrate(w.ctx, w.db, model.Config{})
+	must(t, err)
+	w.store, err = model.Open(w.ctx, w.db, model.Config{})
+	must(t, err)
+}
+
+// makeTables makes those of the business.
+func (w *world) makeTables(t *testing.T) {
 	t.Helper()
 	w.db = openGorm(t, w.dsn)
 	pool, err := w.db.DB()
 	must(t, err)
 	w.sql = pool
-	_, err = model.Migrate(w.ctx, w.db, model.Config{})
-	must(t, err)
-	w.store, err = model.Open(w.ctx, w.db, model.Config{})
-	must(t, err)
 	for _, statement := range []string{
 		"CREATE TABLE e2e_order (id BIGINT AUTO_INCREMENT PRIMARY KEY, event VARBINARY(255) NOT NULL)",
 		"CREATE TABLE e2e_share (id BIGINT AUTO_INCREMENT PRIMARY KEY, event VARBINARY(255) NOT NULL, handler VARBINARY(255) NOT NULL)",
@@ -101,9 +115,9 @@ func openGorm(t *testing.T, dsn string) *gorm.DB {
 	return db
 }
 
-func (w *world) makeTopic(t *testing.T, broker string) {
+func (w *world) makeTopic(t *testing.T, broker string, queues int) {
 	t.Helper()
-	must(t, w.keys.CreateTopic(w.ctx, broker, w.topic, 1, 6))
+	must(t, w.keys.CreateTopic(w.ctx, broker, w.topic, queues, 6))
 	t.Cleanup(func() {
 		for _, topic := range []string{w.topic, "%RETRY%" + w.group, "%RETRY%o-" + w.topic} {
 			for addr, code := range map[string]int{broker: remoting.DeleteTopicInBroker, w.ns: remoting.DeleteTopicInNameSrv} {
