@@ -33,6 +33,7 @@ type services struct {
 	DSN     string `name:"dsn" env:"ORDERS_DSN" help:"Database, as go-sql-driver/mysql writes it. Default: that of scripts/services."`
 	Namesrv string `env:"ORDERS_NAMESRV" help:"Name server of RocketMQ, ip:port. Default: that of scripts/services."`
 	Suffix  string `env:"ORDERS_SUFFIX" help:"Put behind topics and groups."`
+	Health  string `env:"ORDERS_HEALTH" help:"Address of /livez and /readyz of a service. Default: none."`
 }
 
 // stdio is what a command may write to.
@@ -85,10 +86,18 @@ func (s services) serve(ctx context.Context, out stdio, service func(context.Con
 	if err != nil {
 		return err // says what to do
 	}
+	h := &health{stopping: func() bool { return ctx.Err() != nil }, database: store.Ping}
+	if s.Health != "" {
+		end, err := serveHealth(ctx, s.Health, h)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = end() }() // goes last, and is nobody's work
+	}
 	return service(ctx, shop.Config{
 		Store: store, Broker: txmq.Broker{NameServers: []string{s.Namesrv}}, Suffix: s.Suffix,
 		Logger: slog.New(slog.NewTextHandler(out.err, &slog.HandlerOptions{Level: slog.LevelInfo})),
-		Lease:  lease, Deadline: lease * 2 / 3, Terms: 100 * time.Millisecond,
+		Lease:  lease, Deadline: lease * 2 / 3, Terms: 100 * time.Millisecond, Probe: h.watch,
 	})
 }
 

@@ -88,14 +88,7 @@ func TestDemo(t *testing.T) {
 }
 
 func TestServicesDown(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	nobody := ln.Addr().String()
-	if err := ln.Close(); err != nil {
-		t.Fatal(err)
-	}
+	nobody := nobody(t)
 	t.Run("no database", func(t *testing.T) {
 		wantHint(t, 1, "demo", "--dsn", "u:secret@tcp("+nobody+")/d?parseTime=true", "--namesrv", nobody)
 	})
@@ -109,6 +102,19 @@ func TestServicesDown(t *testing.T) {
 	})
 	t.Run("wrong command line", func(t *testing.T) { wantHint(t, 2, "demo", "--no-such-flag") })
 	t.Run("no command", func(t *testing.T) { wantHint(t, 2) })
+}
+
+// nobody is an address that nobody listens on.
+func nobody(t *testing.T) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := ln.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return ln.Addr().String()
 }
 
 func wantHint(t *testing.T, want int, args ...string) {

@@ -41,6 +41,7 @@ func RunOrders(ctx context.Context, cfg Config) error {
 	if err := p.Start(ctx); err != nil {
 		return err
 	}
+	cfg.probe(atWork)
 	for ctx.Err() == nil {
 		if n := payWaiting(ctx, cfg, p); n == 0 {
 			_ = wait(ctx, payEvery) // its error is ctx's

@@ -33,6 +33,7 @@ func RunShares(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
+	cfg.probe(c.Ready)
 	return c.Run(ctx)
 }
 
@@ -46,6 +47,7 @@ func RunJobs(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
+	cfg.probe(atWork)
 	return r.Run(ctx)
 }
 

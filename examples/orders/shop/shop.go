@@ -82,7 +82,20 @@ type Config struct {
 	// Terms is how long the market takes to answer for the terms of an order.
 	// The web shop's are asked for in a fifth of that.
 	Terms time.Duration
+	// Probe is told how to ask a service whether it does its work. Default:
+	// nobody asks.
+	Probe func(ready func(context.Context) error)
 }
+
+// probe tells it.
+func (c Config) probe(ready func(context.Context) error) {
+	if c.Probe != nil {
+		c.Probe(ready)
+	}
+}
+
+// atWork is the answer of a service that does from its start on.
+func atWork(context.Context) error { return nil }
 
 // Topic of a channel's paid orders.
 func (c Config) Topic(channel string) string { return "order-paid-" + channel + c.Suffix }
