@@ -33,6 +33,8 @@ func (s *Store) putMetaOnce(ctx context.Context, name, value string) error {
 }
 
 // checkSchema tells a schema that is missing, older or newer than this code.
+// Newer ones are taken: a step only adds what an older program can leave out
+// (ADR 012), and programs are replaced one by one after `migrate up`.
 func (s *Store) checkSchema(ctx context.Context) error {
 	have, err := s.version(ctx)
 	if err != nil {
@@ -45,6 +47,6 @@ func (s *Store) checkSchema(ctx context.Context) error {
 	case have < want:
 		return &txmq.SchemaError{Problem: "the tables are older than this program", Hint: "run `txmq migrate up`"}
 	default:
-		return nil // newer tables serve older programs during a roll-out
+		return nil
 	}
 }
