@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	mysqldriver "github.com/go-sql-driver/mysql"
+
 	"github.com/txmq/txmq"
 	"github.com/txmq/txmq/internal/remoting"
 	"github.com/txmq/txmq/internal/testenv"
@@ -117,6 +119,27 @@ func TestRollingUpgrade(t *testing.T) {
 			wantRecord(t, w, "a", 1)
 		})
 	}
+}
+
+// TestMigrationPatience: an ALTER waits for a transaction that has read the
+// table, and all others wait behind it.
+func TestMigrationPatience(t *testing.T) {
+	t.Parallel()
+	_, oldCommand := older(t, before)
+	w := newBareWorld(t, testenv.NameServer(t), testenv.Broker(t), 1)
+	w.migrateBy(t, oldCommand)
+	handler, err := w.sql.BeginTx(w.ctx, nil)
+	must(t, err)
+	defer func() { _ = handler.Rollback() }()
+	must(t, handler.QueryRowContext(w.ctx, "SELECT COUNT(*) FROM t_msg_consume").Scan(new(int)))
+
+	_, err = model.Migrate(w.ctx, openGorm(t, w.dsn+"&lock_wait_timeout=1"), model.Config{})
+	var refused *mysqldriver.MySQLError
+	if !errors.As(err, &refused) || refused.Number != 1205 {
+		t.Errorf("Migrate beside a long transaction = %v, want error 1205 (lock wait)", err)
+	}
+	must(t, handler.Commit())
+	w.open(t) // takes it up again
 }
 
 // migrateBy has a command make the tables.
