@@ -25,9 +25,12 @@ $(GOLANGCI):
 test:
 	scripts/test
 
-# The kill suite ten times over; make test runs it once.
+# The kill suite ten times over, and servers and workers taken away as often as
+# the promises are told with; make test runs a few of each.
 soak: services
 	go test ./test/e2e -run Kill -count=10 -timeout 60m
+	TXMQ_SOAK=1 go test ./test/e2e -run Stopped -v -timeout 20m
+	TXMQ_SOAK=1 go test ./test/soak -v -timeout 30m
 
 services:
 	scripts/services up

@@ -20,12 +20,14 @@ import (
 type cutter struct {
 	mode atomic.Int32
 	cuts atomic.Int32
+	then func() // after a cutCommit
 }
 
 const (
 	cutNothing = iota
 	cutAll
 	cutCommitReply // let COMMIT pass, once, and drop its answer
+	cutCommit      // drop COMMIT, once, and call then before anything is said
 )
 
 var errCut = errors.New("connection was cut by the test")
@@ -62,6 +64,12 @@ func (n *cutConn) Write(p []byte) (int, error) {
 	}
 	if bytes.HasSuffix(p, []byte("\x03COMMIT")) && n.c.mode.CompareAndSwap(cutCommitReply, cutNothing) {
 		n.cut.Store(true)
+	}
+	if bytes.HasSuffix(p, []byte("\x03COMMIT")) && n.c.mode.CompareAndSwap(cutCommit, cutNothing) {
+		n.c.cuts.Add(1)
+		_ = n.Close() // the server rolls back
+		n.c.then()
+		return len(p), nil // its answer never comes
 	}
 	return n.Conn.Write(p)
 }

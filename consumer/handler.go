@@ -104,8 +104,10 @@ type Delivery struct {
 // AfterCommit has f run once this delivery's SUCCESS is committed, in the order
 // of the calls, and not at all after a failure. It is a best effort: a process
 // that dies in between leaves it out, so what must not be left out belongs into
-// the transaction. f's context is bounded by the handler's deadline; a panic in
-// it is logged. Not for use after the handler has returned.
+// the transaction; and in Atomic mode it may run twice, when a COMMIT was lost
+// and another worker has done the event before that is found out. f's context
+// is bounded by the handler's deadline; a panic in it is logged. Not for use
+// after the handler has returned.
 func (d *Delivery) AfterCommit(f func(ctx context.Context)) { d.after = append(d.after, f) }
 
 // FromKey takes the message's only key as event ID; none, or more than one,

@@ -173,7 +173,9 @@ func (r *run) asRecorded(ctx context.Context, why error) ending {
 	switch {
 	case err != nil:
 		return later(txmq.OutcomeRetry, soon, errors.Join(why, err))
-	case rec.Status == model.Success && kindOf(why) == uncertain:
+	case rec.Status == model.Success && kindOf(why) == uncertain && rec.Version == r.version():
+		// In Atomic mode it may still be that of another worker, who claimed what
+		// this one had seen: the record says no more.
 		r.afterCommit(ctx)
 		return ack(txmq.OutcomeDone) // the COMMIT whose answer was lost had happened
 	case rec.Status == model.Success:

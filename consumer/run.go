@@ -254,16 +254,21 @@ func (r *run) call(ctx context.Context, tx *model.Tx) error {
 func (r *run) delivery() *Delivery {
 	m := r.m
 	d := &Delivery{
-		EventID: r.arrival.EventID, Attempt: r.claimed.RetryCnt + 1, Version: r.claimed.Version,
+		EventID: r.arrival.EventID, Attempt: r.claimed.RetryCnt + 1, Version: r.version(),
 		Topic: m.Topic, Tag: m.GetTags(), Keys: m.GetKeys(), Body: m.Body, Message: m,
-	}
-	if !r.h.Do.mode.claims() {
-		d.Version++ // Apply's claim keeps what it saw
 	}
 	if ms, err := strconv.ParseInt(m.GetProperty(txmq.PropertyBorn), 10, 64); err == nil {
 		d.Born = time.UnixMilli(ms)
 	}
 	return d
+}
+
+// version is that of the record while it is this run's.
+func (r *run) version() int64 {
+	if r.h.Do.mode.claims() {
+		return r.claimed.Version
+	}
+	return r.claimed.Version + 1 // Apply's claim keeps what it saw
 }
 
 // settle gives a context for what has to be written although the handler's, or
