@@ -77,7 +77,7 @@ func (s *Servers) Up(ctx context.Context, services ...string) error {
 func (s *Servers) run(ctx context.Context, command string, services []string) error {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
-	cmd := osexec.CommandContext(ctx, s.script, append([]string{command}, services...)...) //nolint:gosec // the checkout's own
+	cmd := osexec.CommandContext(ctx, s.script, append([]string{command}, services...)...)
 	cmd.Env = s.env
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("scripts/services %s %s: %w: %s", command, strings.Join(services, " "), err, out)
@@ -89,7 +89,7 @@ func (s *Servers) run(ctx context.Context, command string, services []string) er
 // the latest when this process is gone.
 func (s *Servers) guard(tb testing.TB) {
 	tb.Helper()
-	cmd := osexec.Command("setsid", "sh", "-c", //nolint:gosec,noctx // the checkout's own; ends with its input
+	cmd := osexec.Command("setsid", "sh", "-c", //nolint:noctx // ends with its input
 		`cat >/dev/null; "$0" kill rocketmq namesrv mariadb; exec "$0" down`, s.script)
 	cmd.Env = s.env
 	var out strings.Builder
@@ -130,7 +130,7 @@ func serviceScript() (string, error) {
 func freeShift(tb testing.TB) int {
 	tb.Helper()
 	for range 100 {
-		shift := 1000 + 100*rand.IntN(80) //nolint:gosec // no secret
+		shift := 1000 + 100*rand.IntN(80)
 		if free(23306+shift, 23376+shift, 23384+shift, 23386+shift, 23387+shift) {
 			return shift
 		}

@@ -135,4 +135,3 @@ func clientIDs(w *world, code int, header map[string]string) (ids []string, err 
 	}
 	return ids, err
 }
-

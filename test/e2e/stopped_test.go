@@ -18,14 +18,14 @@ import (
 // seed of what a test leaves to chance; TXMQ_SOAK_SEED sets it.
 func seed(t *testing.T) *rand.Rand {
 	t.Helper()
-	n := rand.Uint64N(1_000_000) //nolint:gosec // no secret
+	n := rand.Uint64N(1_000_000)
 	if text := os.Getenv("TXMQ_SOAK_SEED"); text != "" {
 		var err error
 		n, err = strconv.ParseUint(text, 10, 64)
 		must(t, err)
 	}
 	t.Logf("seed %d; TXMQ_SOAK_SEED repeats it", n)
-	return rand.New(rand.NewPCG(n, 0)) //nolint:gosec // no secret
+	return rand.New(rand.NewPCG(n, 0))
 }
 
 // stop is how one worker of TestStopped is stopped.

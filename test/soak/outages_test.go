@@ -29,7 +29,7 @@ const checksOutlastTheRestart = "transactionCheckMax=100"
 func TestOutages(t *testing.T) {
 	servers := testenv.OwnServers(t, checksOutlastTheRestart)
 	t.Setenv("TMPDIR", t.TempDir()) // for the logs, which a run that is not good keeps
-	seed := rand.Uint64N(1_000_000) //nolint:gosec // no secret
+	seed := rand.Uint64N(1_000_000)
 	if text := os.Getenv("TXMQ_SOAK_SEED"); text != "" {
 		var err error
 		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
