@@ -26,7 +26,7 @@ func TestInstances(t *testing.T) {
 	t.Parallel()
 	t.Run("B49 two consumers and two producers in one process", func(t *testing.T) {
 		t.Parallel()
-		w := newBareWorld(t, testenv.NameServer(t), testenv.Broker(t), 4)
+		w := newBareWorld(t, remoting.Keys{}, testenv.NameServer(t), testenv.Broker(t), 4)
 		w.open(t)
 		seen := [2]*events{new(events), new(events)}
 		for _, e := range seen {
@@ -50,7 +50,7 @@ func TestInstances(t *testing.T) {
 
 	t.Run("B49 two containers, each process is number 1", func(t *testing.T) {
 		t.Parallel()
-		w := newBareWorld(t, testenv.NameServer(t), testenv.Broker(t), 4)
+		w := newBareWorld(t, remoting.Keys{}, testenv.NameServer(t), testenv.Broker(t), 4)
 		w.open(t)
 		children := []*child{contained(t, w), contained(t, w)}
 		distinct(t, w)

@@ -126,7 +126,7 @@ func TestRollingUpgrade(t *testing.T) {
 func TestMigrationPatience(t *testing.T) {
 	t.Parallel()
 	_, oldCommand := older(t, before)
-	w := newBareWorld(t, testenv.NameServer(t), testenv.Broker(t), 1)
+	w := newBareWorld(t, remoting.Keys{}, testenv.NameServer(t), testenv.Broker(t), 1)
 	w.migrateBy(t, oldCommand)
 	handler, err := w.sql.BeginTx(w.ctx, nil)
 	must(t, err)
