@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"gopkg.in/yaml.v3"
+	"github.com/goccy/go-yaml"
 
 	"github.com/txmq/txmq/internal/cli"
 )
@@ -127,8 +127,7 @@ func manifests(t *testing.T) map[string]manifest {
 		if err != nil {
 			t.Fatal(err)
 		}
-		d := yaml.NewDecoder(bytes.NewReader(text))
-		d.KnownFields(true)
+		d := yaml.NewDecoder(bytes.NewReader(text), yaml.Strict())
 		for {
 			var m manifest
 			err := d.Decode(&m)
