@@ -114,7 +114,7 @@ func (e *AdoptError) Unwrap() error { return e.Err }
 // PlanAdopt looks at the table and says what Adopt would do. It changes nothing.
 // It reads the whole table several times.
 func PlanAdopt(ctx context.Context, db *gorm.DB, cfg Config, c AdoptConfig) (Adoption, error) {
-	s, err := connect(ctx, db, cfg)
+	s, err := connect(ctx, "PlanAdopt", db, cfg)
 	if err != nil {
 		return Adoption{}, err
 	}
@@ -131,7 +131,7 @@ func PlanAdopt(ctx context.Context, db *gorm.DB, cfg Config, c AdoptConfig) (Ado
 // *txmq.SchemaError for each problem, joined, before anything is changed; then
 // an *AdoptError.
 func Adopt(ctx context.Context, db *gorm.DB, cfg Config, c AdoptConfig) (Adoption, error) {
-	s, err := connect(ctx, db, cfg)
+	s, err := connect(ctx, "Adopt", db, cfg)
 	if err != nil {
 		return Adoption{}, err
 	}

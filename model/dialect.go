@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"io/fs"
 	"net"
 	"time"
@@ -54,6 +55,9 @@ type dialect struct {
 	// probe refuses a server that is not supported, and reads what the dialect
 	// has to know of it.
 	probe func(ctx context.Context, c conn, d *dialect) error
+	// address is where the server is, without user and password, for errors;
+	// "" where that can't be told. nil: there is no server.
+	address func(*gorm.DB) string
 	// migrateLock keeps two migrations apart, on a connection of its own. nil:
 	// there is no such lock, but each step is a transaction.
 	migrateLock func(ctx context.Context, c *sql.Conn, name string) (unlock func(), err error)
@@ -64,6 +68,28 @@ type dialect struct {
 func lost(err error) bool {
 	var op net.Error
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.As(err, &op)
+}
+
+// openTimeout is how long a database may take to say who it is. A driver waits
+// for a server that accepts a connection and says nothing until it is told not
+// to.
+const openTimeout = 5 * time.Second
+
+// greet is probe in time, and tells where it was that nobody answered.
+func (d dialect) greet(ctx context.Context, db *gorm.DB, c conn, to *dialect) error {
+	inTime, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
+	err := d.probe(inTime, c, to)
+	if !lost(err) || d.address == nil {
+		return err
+	}
+	if inTime.Err() != nil && ctx.Err() == nil {
+		err = fmt.Errorf("no answer within %v: %w", openTimeout, err)
+	}
+	if at := d.address(db); at != "" {
+		return fmt.Errorf("database at %s: %w", at, err)
+	}
+	return err
 }
 
 func dialectOf(db *gorm.DB) (dialect, bool) {

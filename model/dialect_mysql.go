@@ -14,6 +14,8 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/pressly/goose/v3/database"
+	gormmysql "gorm.io/driver/mysql"
+	"gorm.io/gorm"
 
 	"github.com/txmq/txmq"
 )
@@ -64,6 +66,7 @@ func mysqlDialect() dialect {
 		tableExists: "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = ?",
 		adopts:      true,
 		probe:       mysqlProbe,
+		address:     mysqlAddress,
 		migrateLock: mysqlMigrateLock,
 	}
 }
@@ -132,6 +135,15 @@ func mysqlProbe(ctx context.Context, c conn, d *dialect) error {
 		isolation, d.waiting = "@@SESSION.tx_isolation", waitBySetStatement
 	}
 	return mysqlSession(ctx, c, isolation)
+}
+
+// mysqlAddress knows the dialector of gorm's own driver.
+func mysqlAddress(db *gorm.DB) string {
+	d, ok := db.Dialector.(*gormmysql.Dialector)
+	if !ok || d.DSNConfig == nil {
+		return ""
+	}
+	return d.DSNConfig.Addr
 }
 
 // mysqlSession refuses what would make a statement's outcome a lie: without

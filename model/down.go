@@ -29,7 +29,7 @@ type Lost struct {
 // PlanUp says what Migrate would do, and refuses what it would. It changes
 // nothing.
 func PlanUp(ctx context.Context, db *gorm.DB, cfg Config) (Plan, error) {
-	s, err := connect(ctx, db, cfg)
+	s, err := connect(ctx, "PlanUp", db, cfg)
 	if err != nil {
 		return Plan{}, err
 	}
@@ -56,7 +56,7 @@ func PlanUp(ctx context.Context, db *gorm.DB, cfg Config) (Plan, error) {
 // run again. Being there already is no error. It asks nobody: PlanDown says
 // what would be lost.
 func MigrateDown(ctx context.Context, db *gorm.DB, cfg Config, to int64) ([]Migration, error) {
-	s, err := connect(ctx, db, cfg)
+	s, err := connect(ctx, "MigrateDown", db, cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +81,7 @@ func (s *Store) down(ctx context.Context, to int64) ([]Migration, error) {
 // PlanDown says what MigrateDown would do, and counts what would be lost. It
 // changes nothing.
 func PlanDown(ctx context.Context, db *gorm.DB, cfg Config, to int64) (Plan, error) {
-	s, err := connect(ctx, db, cfg)
+	s, err := connect(ctx, "PlanDown", db, cfg)
 	if err != nil {
 		return Plan{}, err
 	}

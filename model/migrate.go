@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"database/sql/driver"
@@ -45,8 +46,9 @@ type Migration struct {
 // Migrate makes or updates the tables, and gives the database its ID. Taking
 // no step is no error. A table of the same name that txmq did not make is
 // refused with a *txmq.SchemaError. Two at the same time wait for one another.
+// A database that does not answer is an error as in Open.
 func Migrate(ctx context.Context, db *gorm.DB, cfg Config) ([]Migration, error) {
-	s, err := connect(ctx, db, cfg)
+	s, err := connect(ctx, "Migrate", db, cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -102,7 +104,7 @@ func (s *Store) takeSteps(ctx context.Context) ([]Migration, error) {
 
 // MigrationStatus lists every migration this program knows. It changes nothing.
 func MigrationStatus(ctx context.Context, db *gorm.DB, cfg Config) ([]Migration, error) {
-	s, err := connect(ctx, db, cfg)
+	s, err := connect(ctx, "MigrationStatus", db, cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -122,20 +124,18 @@ func MigrationStatus(ctx context.Context, db *gorm.DB, cfg Config) ([]Migration,
 // who have DBAs: the version table with what was applied, every step, and the
 // database's ID. The dialect is "mysql" (MariaDB too) or "sqlite".
 func Print(dialectName string, cfg Config) (string, error) {
-	if cfg.Prefix == "" {
-		cfg.Prefix = DefaultPrefix
-	}
-	if !prefixRule.MatchString(cfg.Prefix) {
-		return "", &txmq.FieldError{Field: "model.Config.Prefix", Value: cfg.Prefix, Want: `letters, digits and "_", at most 32`}
-	}
+	cfg.Prefix = cmp.Or(cfg.Prefix, DefaultPrefix)
+	bad := checkPrefix(cfg.Prefix)
 	for _, d := range []dialect{mysqlDialect(), sqliteDialect()} {
-		if d.name != dialectName {
-			continue
+		if d.name == dialectName {
+			if bad != nil {
+				return "", bad
+			}
+			s := &Store{d: d, prefix: cfg.Prefix, texts: &sync.Map{}}
+			return s.print()
 		}
-		s := &Store{d: d, prefix: cfg.Prefix, texts: &sync.Map{}}
-		return s.print()
 	}
-	return "", &txmq.FieldError{Field: "dialect", Value: dialectName, Want: `"mysql" or "sqlite"`}
+	return "", errors.Join(bad, &txmq.FieldError{Field: "model.Print dialect", Value: dialectName, Want: `"mysql" or "sqlite"`})
 }
 
 func (s *Store) print() (string, error) {

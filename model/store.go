@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -46,10 +47,12 @@ var prefixRule = regexp.MustCompile(`^[A-Za-z0-9_]{1,32}$`)
 
 // Open checks that db is one txmq can work with and that `txmq migrate up` has
 // been there, and changes nothing in the database. It registers two callbacks
-// on db that do nothing outside txmq's own transactions. Errors are a
-// *txmq.SchemaError with a hint, a *txmq.FieldError, or the database's.
+// on db that do nothing outside txmq's own transactions. A database that does
+// not answer is an error after 5 s, or ctx's deadline if that is nearer. Errors
+// are a *txmq.SchemaError with a hint, *txmq.FieldErrors (one that Is
+// txmq.ErrInTransaction too), or the database's with its address.
 func Open(ctx context.Context, db *gorm.DB, cfg Config) (*Store, error) {
-	s, err := connect(ctx, db, cfg)
+	s, err := connect(ctx, "Open", db, cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -69,19 +72,12 @@ func Open(ctx context.Context, db *gorm.DB, cfg Config) (*Store, error) {
 	return s, nil
 }
 
-// connect is Open without a look at the tables, for migrations too.
-func connect(ctx context.Context, db *gorm.DB, cfg Config) (*Store, error) {
-	if db == nil {
-		return nil, &txmq.FieldError{Field: "model.Open db", Want: "the service's *gorm.DB"}
-	}
-	if cfg.Prefix == "" {
-		cfg.Prefix = DefaultPrefix
-	}
-	if !prefixRule.MatchString(cfg.Prefix) {
-		return nil, &txmq.FieldError{Field: "model.Config.Prefix", Value: cfg.Prefix, Want: `letters, digits and "_", at most 32`}
-	}
-	if InTransaction(db) {
-		return nil, fmt.Errorf("model.Open: %w", txmq.ErrInTransaction)
+// connect is Open without a look at the tables, for migrations too. call is the
+// function that was called.
+func connect(ctx context.Context, call string, db *gorm.DB, cfg Config) (*Store, error) {
+	cfg.Prefix = cmp.Or(cfg.Prefix, DefaultPrefix)
+	if err := errors.Join(checkDB("model."+call+" db", db), checkPrefix(cfg.Prefix)); err != nil {
+		return nil, err
 	}
 	d, ok := dialectOf(db)
 	if !ok {
@@ -92,12 +88,34 @@ func connect(ctx context.Context, db *gorm.DB, cfg Config) (*Store, error) {
 	}
 	pool, err := db.DB()
 	if err != nil {
-		return nil, fmt.Errorf("model.Open: %w", err)
+		return nil, fmt.Errorf("model.%s: %w", call, err)
 	}
-	if err := d.probe(ctx, pool, &d); err != nil {
+	if err := d.greet(ctx, db, pool, &d); err != nil {
 		return nil, wrapOp("open", "", err)
 	}
 	return &Store{db: db, pool: pool, d: d, prefix: cfg.Prefix, clock: cfg.Clock, texts: &sync.Map{}}, nil
+}
+
+func checkDB(field string, db *gorm.DB) error {
+	const want = "the service's own *gorm.DB, on which no transaction has begun"
+	switch {
+	case db == nil:
+		return &txmq.FieldError{Field: field, Want: want}
+	case InTransaction(db):
+		return fmt.Errorf("%w: %w", txmq.ErrInTransaction, &txmq.FieldError{Field: field, Value: "a transaction's", Want: want})
+	default:
+		return nil
+	}
+}
+
+func checkPrefix(prefix string) error {
+	if prefixRule.MatchString(prefix) {
+		return nil
+	}
+	if len(prefix) > 32 { // a DSN may have got there, and half of one is not known for what it is
+		prefix = fmt.Sprintf("(%d bytes)", len(prefix))
+	}
+	return &txmq.FieldError{Field: "model.Config.Prefix", Value: prefix, Want: `letters, digits and "_", at most 32`}
 }
 
 // InTransaction tells whether db is the handle of a running transaction.
@@ -242,8 +260,17 @@ func checkWidths(fields ...[2]string) error {
 	for _, f := range fields {
 		name, value := f[0], f[1]
 		if len(value) > txmq.MaxEventIDBytes {
-			errs = append(errs, &txmq.FieldError{Field: name, Value: value, Want: fmt.Sprintf("at most 255 bytes (it has %d)", len(value))})
+			errs = append(errs, &txmq.FieldError{Field: name, Value: shorten(value), Want: "at most 255 bytes"})
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// shorten keeps an error readable whatever was put into the field.
+func shorten(s string) string {
+	const most = 32
+	if len(s) <= most {
+		return s
+	}
+	return fmt.Sprintf("%s... (%d bytes)", strings.ToValidUTF8(s[:most], ""), len(s))
 }

@@ -281,7 +281,7 @@ var adoptChecks = []check{
 			prefix := fmt.Sprintf("b%d_", i)
 			table := prefix + "msg_consume"
 			b.theirs(t, table, wordsType, words...)
-			s, err := connect(t.Context(), b.db, Config{Prefix: prefix})
+			s, err := connect(t.Context(), "Adopt", b.db, Config{Prefix: prefix})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -326,7 +326,7 @@ var adoptChecks = []check{
 			"c2_": "DELETE FROM c2_msg_consume_before_txmq WHERE event_id = 'failed'",
 		} {
 			b.theirs(t, name+"msg_consume", wordsType, words...)
-			s, err := connect(t.Context(), b.db, Config{Prefix: name})
+			s, err := connect(t.Context(), "Adopt", b.db, Config{Prefix: name})
 			if err != nil {
 				t.Fatal(err)
 			}

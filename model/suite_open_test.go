@@ -168,7 +168,7 @@ var openChecks = []check{
 		_, err := Migrate(t.Context(), b.db, Config{Prefix: "ud_"})
 		want(t, err)
 		before := b.schema(t, "ud_")
-		s, err := connect(t.Context(), b.db, Config{Prefix: "ud_"})
+		s, err := connect(t.Context(), "Open", b.db, Config{Prefix: "ud_"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -268,7 +268,7 @@ var openChecks = []check{
 // upTo takes the steps up to one.
 func (b *bundle) upTo(t *testing.T, prefix string, step int64) {
 	t.Helper()
-	s, err := connect(t.Context(), b.db, Config{Prefix: prefix})
+	s, err := connect(t.Context(), "Open", b.db, Config{Prefix: prefix})
 	if err != nil {
 		t.Fatal(err)
 	}
