@@ -17,6 +17,11 @@ import (
 // transaction is still open there (model.ErrLocked; call again), or the log of
 // that time was purged. It tells the broker nothing; the check-back does.
 func Resolve(ctx context.Context, store *model.Store, a model.Attempt) (txmq.Verdict, error) {
+	if store == nil {
+		return txmq.Unknown, &txmq.OpError{Op: "resolve", EventID: a.EventID, Err: &txmq.FieldError{
+			Field: "checker.Resolve store", Want: "a *model.Store",
+		}}
+	}
 	r := examine(ctx, store, a, func(s sight) ruling {
 		switch {
 		case s.err == nil:

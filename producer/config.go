@@ -88,8 +88,8 @@ const (
 	never      = -1
 	maxRetries = 16
 
-	wantRetries = "1 to 16, -1 for none, or 0 for the default"
-	wantDrain   = "more than 0, or 0 for the default"
+	wantRetries  = "1 to 16, -1 for none, or 0 for the default"
+	wantPositive = "more than 0, or 0 for the default"
 )
 
 // retries is the number that a setting means.
@@ -137,7 +137,7 @@ func (c Config) validate() error {
 		errs = append(errs, &txmq.FieldError{Field: "producer.Config.Retries", Value: c.Retries, Want: wantRetries})
 	}
 	if c.Drain < 0 {
-		errs = append(errs, &txmq.FieldError{Field: "producer.Config.Drain", Value: c.Drain, Want: wantDrain})
+		errs = append(errs, &txmq.FieldError{Field: "producer.Config.Drain", Value: c.Drain, Want: wantPositive})
 	}
 	return errors.Join(errs...)
 }

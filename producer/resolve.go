@@ -18,9 +18,11 @@ import (
 func (p *Producer) Resolve(ctx context.Context, err error) (txmq.Verdict, error) {
 	var lost *txmq.OutcomeUnknownError
 	if !errors.As(err, &lost) {
-		return txmq.Unknown, &txmq.OpError{Op: "resolve", Err: &txmq.FieldError{
-			Field: "producer.Resolve err", Want: "an error that Is txmq.ErrOutcomeUnknown",
-		}}
+		bad := &txmq.FieldError{Field: "producer.Resolve err", Want: "an error that Is txmq.ErrOutcomeUnknown"}
+		if err != nil {
+			bad.Value = err
+		}
+		return txmq.Unknown, &txmq.OpError{Op: "resolve", Err: bad}
 	}
 	return checker.Resolve(ctx, p.cfg.Store, model.Attempt{
 		ID: lost.Attempt, Topic: lost.Topic, EventID: lost.EventID, Group: p.cfg.Group,

@@ -72,14 +72,8 @@ type send struct {
 
 // prepare refuses what can be refused without I/O, and names the call.
 func (s *send) prepare(ctx context.Context) error {
-	if s.fn == nil {
-		return &txmq.FieldError{Field: "SendInTransaction fn", Want: "a function"}
-	}
-	if err := rocketmq.CheckMessage(s.m, true); err != nil {
+	if err := errors.Join(s.checkCall(ctx), rocketmq.CheckMessage(s.m, true)); err != nil {
 		return err
-	}
-	if localtx.Inside(ctx, s.p.cfg.Store) {
-		return txmq.ErrInTransaction
 	}
 	if err := ctx.Err(); err != nil {
 		return err
@@ -97,6 +91,20 @@ func (s *send) prepare(ctx context.Context) error {
 	}
 	s.attempt = model.Attempt{ID: id.String(), Topic: s.m.Topic, EventID: s.m.EventID, Group: s.p.cfg.Group}
 	return fault.Point(fault.SendBeforeHalf)
+}
+
+func (s *send) checkCall(ctx context.Context) error {
+	var errs []error
+	if s.fn == nil {
+		errs = append(errs, &txmq.FieldError{Field: "producer.SendInTransaction fn", Want: "a function"})
+	}
+	if localtx.Inside(ctx, s.p.cfg.Store) {
+		errs = append(errs, txmq.ErrInTransaction, &txmq.FieldError{
+			Field: "producer.SendInTransaction ctx", Value: "a local transaction's",
+			Want: "the caller's own: send after the outer call has returned",
+		})
+	}
+	return errors.Join(errs...)
 }
 
 // properties are those that m itself does not give.

@@ -81,17 +81,22 @@ func (c SenderConfig) validate() error {
 	if c.Retries < 0 || c.Retries > maxRetries {
 		bad("Retries", c.Retries, wantRetries)
 	}
-	if c.Backoff.Min < 0 {
-		bad("Backoff.Min", c.Backoff.Min, "more than 0, or 0 for the default")
+	for _, d := range []struct {
+		field string
+		value time.Duration
+	}{{"Backoff.Min", c.Backoff.Min}, {"Backoff.Max", c.Backoff.Max}, {"Drain", c.Drain}} {
+		if d.value < 0 {
+			bad(d.field, d.value, wantPositive)
+		}
 	}
-	if c.Backoff.Max < c.Backoff.Min {
+	if c.Backoff.Max >= 0 && c.Backoff.Max < c.Backoff.Min {
 		bad("Backoff.Max", c.Backoff.Max, fmt.Sprintf("Backoff.Min (%v) or more, or 0 for the default", c.Backoff.Min))
-	}
-	if c.Drain < 0 {
-		bad("Drain", c.Drain, wantDrain)
 	}
 	return errors.Join(errs...)
 }
 
 // senderFields are the names that the part's settings have here.
-var senderFields = strings.NewReplacer("SenderConfig.", "producer.SenderConfig.")
+var senderFields = strings.NewReplacer(
+	"producer.SenderConfig.", "producer.SenderConfig.", // are so already
+	"SenderConfig.", "producer.SenderConfig.",
+)

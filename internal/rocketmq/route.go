@@ -40,7 +40,8 @@ func brokersOf(ctx context.Context, b txmq.Broker, topic string) ([]remoting.Bro
 		failed = err
 	}
 	if unknown {
-		return nil, fmt.Errorf("%w: topic %q does not exist", txmq.ErrRefused, topic)
+		return nil, fmt.Errorf("%w: topic %q does not exist: create it, or have the broker do so (autoCreateTopicEnable)",
+			txmq.ErrRefused, topic)
 	}
 	return nil, fmt.Errorf("%w: name server %s: %w", txmq.ErrBrokerUnreachable, strings.Join(b.NameServers, ", "), failed)
 }

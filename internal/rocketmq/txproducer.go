@@ -83,9 +83,7 @@ func (c TxConfig) validate() error {
 		errs = append(errs, &txmq.FieldError{Field: "TxConfig." + field, Value: value, Want: want})
 	}
 	for i, t := range c.Topics {
-		if len(t) > maxTopic || !isName(t) {
-			bad(fmt.Sprintf("Topics[%d]", i), cut(t), "1 to 127 letters, digits, _ - % |")
-		}
+		errs = append(errs, checkTopic(t, fmt.Sprintf("TxConfig.Topics[%d]", i)))
 	}
 	if c.Retries < 0 || c.Retries > 16 {
 		bad("Retries", c.Retries, "0 to 16")
