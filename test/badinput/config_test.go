@@ -111,6 +111,14 @@ func TestChecker(t *testing.T) {
 			},
 		},
 		{
+			name: "Listener without anything",
+			call: func(*testing.T, *world) error {
+				_, err := checker.NewListener(checker.Config{}, nil)
+				return err
+			},
+			fields: []field{{"checker.Config.Store", "", "*model.Store"}, {"checker.NewListener fn", "", "a function"}},
+		},
+		{
 			name: "fence after all checks",
 			call: func(_ *testing.T, w *world) error {
 				_, err := checker.New(checker.Config{Store: w.store, FenceAfter: 20 * time.Second, MaxChecks: 2, Interval: 10 * time.Second})
