@@ -204,6 +204,9 @@ func (s *Store) markAdopted(ctx context.Context, a Adoption) error {
 // refuseHalfAdopted keeps Migrate from giving the database its ID while rows of
 // an adopted table are still to be copied.
 func (s *Store) refuseHalfAdopted(ctx context.Context) error {
+	if !s.d.adopts {
+		return nil
+	}
 	made, err := s.exists(ctx, s.Table("meta"))
 	if err != nil {
 		return err

@@ -2,11 +2,14 @@ package cli
 
 import (
 	"encoding/json"
+	"errors"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/alecthomas/kong"
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/token"
 
 	"github.com/txmq/txmq"
 )
@@ -301,6 +304,22 @@ func TestConfigHidesSecrets(t *testing.T) {
 		r.clean(t)
 		r.hinted(t, exitUsage)
 	})
+}
+
+// What the parser quotes may be a secret that stands in the wrong place.
+func TestSyntaxErrorsQuoteNothing(t *testing.T) {
+	at := token.New("x", "x", &token.Position{Line: 7})
+	for message, want := range map[string]string{
+		"unexpected map key":                    "txmq.yaml:7: unexpected map key",
+		`unknown YAML version "` + canary + `"`: "txmq.yaml:7: no YAML",
+	} {
+		if err := syntax("txmq.yaml", &yaml.SyntaxError{Message: message, Token: at}); err.Error() != want {
+			t.Errorf("syntax(%s) = %v, want %s", message, err, want)
+		}
+	}
+	if err := syntax("txmq.yaml", errors.New(canary)); strings.Contains(err.Error(), canary) {
+		t.Error(err)
+	}
 }
 
 func TestBroker(t *testing.T) {
