@@ -32,7 +32,7 @@ func (r *run) atomic(ctx, stop context.Context) ending {
 // apply begins and claims. The transaction is open only when the decision is
 // to run.
 func (r *run) apply(ctx context.Context) (*model.Tx, error) {
-	store := r.c.cfg.Store
+	store := r.h.Store
 	for try := 1; ; try++ {
 		tx, err := store.Begin(ctx)
 		if err != nil {

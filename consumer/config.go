@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/txmq/txmq"
@@ -33,7 +34,8 @@ type Wait struct {
 // Config says what to consume and how. Fields marked Required must be set; a
 // zero value elsewhere means the default.
 type Config struct {
-	// Store is the database that the handlers change. Required.
+	// Store is the database that the handlers change. Required, unless each has
+	// a Store of its own.
 	Store *model.Store
 	// Broker says how to reach RocketMQ. Required.
 	Broker txmq.Broker
@@ -109,6 +111,9 @@ func (c Config) withDefaults() Config {
 		if handlers[i].Name == "" {
 			handlers[i].Name = c.Group + ":" + handlers[i].Topic
 		}
+		if handlers[i].Store == nil {
+			handlers[i].Store = c.Store
+		}
 		if handlers[i].EventID == nil {
 			handlers[i].EventID = ownEventID
 		}
@@ -122,8 +127,8 @@ func (c Config) check() error {
 	bad := func(field string, value any, want string) {
 		errs = append(errs, &txmq.FieldError{Field: "consumer.Config." + field, Value: value, Want: want})
 	}
-	if c.Store == nil {
-		bad("Store", nil, "what model.Open returned")
+	if slices.ContainsFunc(c.Handlers, func(h Handler) bool { return h.Store == nil }) || c.Store == nil && len(c.Handlers) == 0 {
+		bad("Store", nil, "what model.Open returned, here or for each handler")
 	}
 	errs = append(errs, rocketmq.CheckBroker(c.Broker, "consumer.Config.Broker"),
 		rocketmq.CheckGroup(c.Group, "consumer.Config.Group"))

@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -57,5 +58,19 @@ func TestNamesOfHandlersDiffer(t *testing.T) {
 	}})
 	if err == nil || !strings.Contains(err.Error(), `Handlers[1].Name is "shares"`) {
 		t.Errorf("New = %v, want the second name refused", err)
+	}
+}
+
+// namesField tells whether a *txmq.FieldError in err is about the field.
+func namesField(err error, field string) bool {
+	switch e := err.(type) { //nolint:errorlint // it looks into joined ones itself
+	case *txmq.FieldError:
+		return e.Field == field
+	case interface{ Unwrap() []error }:
+		return slices.ContainsFunc(e.Unwrap(), func(err error) bool { return namesField(err, field) })
+	case interface{ Unwrap() error }:
+		return namesField(e.Unwrap(), field)
+	default:
+		return false
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/txmq/txmq"
 	"github.com/txmq/txmq/internal/rocketmq"
+	"github.com/txmq/txmq/model"
 )
 
 // source delivers messages until it is closed. internal/rocketmq's push
@@ -28,9 +29,9 @@ type source interface {
 type Consumer struct {
 	cfg      Config
 	handlers map[string]Handler // by topic
+	bases    map[*model.Store]*database
 	source   source
 	keys     *keyLock
-	beats    *heartbeat
 	owner    string
 	ready    chan struct{}
 
@@ -47,10 +48,9 @@ func New(cfg Config) (*Consumer, error) {
 		return nil, fmt.Errorf("consumer: %w", err)
 	}
 	c := &Consumer{
-		cfg: cfg, handlers: map[string]Handler{}, keys: newKeyLock(),
+		cfg: cfg, handlers: map[string]Handler{}, bases: newDatabases(cfg), keys: newKeyLock(),
 		owner: newOwner(), ready: make(chan struct{}),
 	}
-	c.beats = newHeartbeat(cfg)
 	push := rocketmq.PushConfig{
 		Broker: cfg.Broker, Group: cfg.Group, Workers: cfg.Workers, ConsumeTimeout: cfg.ConsumeTimeout,
 		Handle: c.deliver, Logger: logger,
@@ -97,15 +97,11 @@ func (c *Consumer) Run(ctx context.Context) (err error) {
 	if again {
 		return fmt.Errorf("consumer: Run was called before: %w", txmq.ErrClosed)
 	}
-	if conns := c.cfg.Store.MaxOpenConns(); conns > 0 && conns < c.cfg.Workers+4 {
-		c.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "connection pool is smaller than the workers, they will wait for one another",
-			slog.Int("max_open_conns", conns), slog.Int("workers", c.cfg.Workers))
-	}
-	stopBeats, err := c.beats.start(ctx, c.cfg.Store)
+	stop, err := startAll(ctx, c.bases)
+	defer func() { err = errors.Join(err, stop()) }()
 	if err != nil {
 		return fmt.Errorf("consumer: %w", err)
 	}
-	defer func() { err = errors.Join(err, stopBeats()) }()
 	if err := c.source.Start(ctx); err != nil {
 		return fmt.Errorf("consumer: start: %w", err)
 	}
@@ -134,7 +130,7 @@ func (c *Consumer) deliver(ctx context.Context, m *primitive.MessageExt) rocketm
 		c.cfg.Logger.LogAttrs(ctx, slog.LevelError, "no handler for the topic of a delivery", slog.String("topic", m.Topic))
 		return rocketmq.Result{Kind: rocketmq.Retry, Delay: c.cfg.Backoff.Max}
 	}
-	r := &run{c: c, h: h, m: m}
+	r := &run{c: c, h: h, db: c.bases[h.Store], m: m}
 	end := r.deliver(ctx)
 	r.report(ctx, end, time.Since(start))
 	return end.result

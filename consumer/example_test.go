@@ -54,7 +54,7 @@ func ExampleNew_wrong() {
 	_, err := consumer.New(consumer.Config{Group: "shares", Broker: txmq.Broker{NameServers: []string{"127.0.0.1:9876"}}})
 	fmt.Println(err)
 	// Output:
-	// consumer: consumer.Config.Store is missing: want what model.Open returned
+	// consumer: consumer.Config.Store is missing: want what model.Open returned, here or for each handler
 	// consumer.Config.Handlers is missing: want at least one
 }
 

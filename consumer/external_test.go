@@ -51,7 +51,7 @@ func TestExternal(t *testing.T) {
 			var wg sync.WaitGroup
 			wg.Go(func() { want(t, hung.deliver(ctx, message("ext:3", "x")), rocketmq.Ack) }) // a duplicate, when it wakes
 			<-entered
-			hung.beats.expire() // deadline and grace are over
+			hung.bases[b.store].beats.expire() // deadline and grace are over
 			b.clock.Add(time.Minute)
 			var version int64
 			other := b.consumer(t, External(func(_ context.Context, d *Delivery) error {

@@ -6,6 +6,8 @@ import (
 
 	"github.com/apache/rocketmq-client-go/v2/primitive"
 	"gorm.io/gorm"
+
+	"github.com/txmq/txmq/model"
 )
 
 // Func is a handler's work on one delivery. Everything it does on tx commits
@@ -72,6 +74,11 @@ type Handler struct {
 
 	// Do is the work, made by Atomic, Tracked or External. Required.
 	Do Work
+
+	// Store is the database that this handler changes, and that its records are
+	// in: for tenants, or several databases in one process. Default
+	// Config.Store.
+	Store *model.Store
 
 	// EventID names the event of a message. Default: the property
 	// TXMQ_EVENT_ID, which txmq's producers set. FromKey and FromKeyAndTag are

@@ -16,11 +16,14 @@ import (
 // commit or to write the failure, but not for a handler that hangs.
 const grace = 5 * time.Second
 
-// heartbeat renews the leases of the records under way, all on one connection
-// that never waits for the handlers'.
+// heartbeat renews the leases of the records under way in one database, all on
+// one connection that never waits for the handlers'.
 type heartbeat struct {
-	cfg    Config
-	needed bool
+	cfg   Config
+	store *model.Store
+
+	opening sync.Mutex
+	heart   *model.Heart // nil until open
 
 	mu   sync.Mutex
 	held map[*beat]struct{}
@@ -32,37 +35,35 @@ type beat struct {
 	cancel context.CancelCauseFunc
 }
 
-func newHeartbeat(cfg Config) *heartbeat {
-	b := &heartbeat{cfg: cfg, held: map[*beat]struct{}{}}
-	for _, h := range cfg.Handlers {
-		b.needed = b.needed || h.Do.mode.claims()
-	}
-	return b
+func newHeartbeat(cfg Config, store *model.Store) *heartbeat {
+	return &heartbeat{cfg: cfg, store: store, held: map[*beat]struct{}{}}
 }
 
-// start beats until stop is called. Where no handler claims it does nothing.
-func (b *heartbeat) start(ctx context.Context, store *model.Store) (stop func() error, err error) {
-	if !b.needed {
-		return func() error { return nil }, nil
+// open takes the connection, where that has not been done. Called before leases
+// are needed, it meets a pool that is not yet the handlers'.
+func (b *heartbeat) open(ctx context.Context) (heart *model.Heart, err error) {
+	b.opening.Lock()
+	defer b.opening.Unlock()
+	if b.heart == nil {
+		b.heart, err = b.store.Heart(ctx)
 	}
-	heart, err := store.Heart(ctx)
-	if err != nil {
-		return nil, err
+	return b.heart, err
+}
+
+// run beats until ctx ends.
+func (b *heartbeat) run(ctx context.Context) error {
+	return loop.Loop{Interval: b.cfg.Lease / 3, Step: func(ctx context.Context) (bool, error) {
+		b.renew(ctx)
+		return false, nil
+	}}.Run(ctx)
+}
+
+// close gives the connection back. run has returned.
+func (b *heartbeat) close() error {
+	if b.heart == nil {
+		return nil
 	}
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		// Run returns nil, always.
-		_ = loop.Loop{Interval: b.cfg.Lease / 3, Step: func(ctx context.Context) (bool, error) {
-			b.renew(ctx, heart)
-			return false, nil
-		}}.Run(ctx)
-	})
-	return func() error {
-		cancel()
-		wg.Wait()
-		return heart.Close()
-	}, nil
+	return b.heart.Close()
 }
 
 // hold keeps the lease of a claimed record until release, and gives a context
@@ -92,7 +93,7 @@ func (b *heartbeat) from(e *beat) {
 	e.until = time.Now().Add(b.cfg.Deadline + grace)
 }
 
-func (b *heartbeat) renew(ctx context.Context, heart *model.Heart) {
+func (b *heartbeat) renew(ctx context.Context) {
 	b.mu.Lock()
 	beats := make([]*beat, 0, len(b.held))
 	for e := range b.held {
@@ -102,9 +103,7 @@ func (b *heartbeat) renew(ctx context.Context, heart *model.Heart) {
 	}
 	b.mu.Unlock()
 	for _, e := range beats {
-		bounded, cancel := context.WithTimeout(ctx, b.cfg.Lease/3)
-		err := heart.Extend(bounded, e.held, b.cfg.Lease)
-		cancel()
+		err := b.extend(ctx, e.held)
 		switch {
 		case errors.Is(err, txmq.ErrLeaseLost) && b.holds(e): // else it has ended since
 			b.cfg.Observe.Emit(ctx, txmq.LeaseLost{Consumer: e.held.Consumer, EventID: e.held.EventID})
@@ -114,6 +113,16 @@ func (b *heartbeat) renew(ctx context.Context, heart *model.Heart) {
 				slog.String("consumer", e.held.Consumer), slog.String("event_id", e.held.EventID), slog.Any("error", err))
 		}
 	}
+}
+
+func (b *heartbeat) extend(ctx context.Context, h model.Held) error {
+	ctx, cancel := context.WithTimeout(ctx, b.cfg.Lease/3)
+	defer cancel()
+	heart, err := b.open(ctx)
+	if err != nil {
+		return err
+	}
+	return heart.Extend(ctx, h, b.cfg.Lease)
 }
 
 func (b *heartbeat) holds(e *beat) bool {

@@ -21,8 +21,7 @@ func TestLease(t *testing.T) {
 		// claimByDead leaves a PROCESSING row of a worker that died.
 		claimByDead := func(t *testing.T, eventID, body string) {
 			t.Helper()
-			r := run{c: b.consumer(t, Tracked(pay)), m: message(eventID, body)}
-			r.h = r.c.handlers["order-paid"]
+			r := b.consumer(t, Tracked(pay)).arrived(message(eventID, body))
 			if err := errors.Join(r.name(), r.claim(ctx)); err != nil || r.claimed.Decision != model.Run {
 				t.Fatalf("claim = %+v, %v", r.claimed, err)
 			}

@@ -88,7 +88,7 @@ func (r *run) skipped(ctx context.Context, why error) ending {
 }
 
 func (r *run) recordSkip(ctx context.Context, why error) error {
-	tx, err := r.c.cfg.Store.Begin(ctx)
+	tx, err := r.h.Store.Begin(ctx)
 	if err != nil {
 		return err
 	}
@@ -136,7 +136,7 @@ func (r *run) write(ctx context.Context, f model.Failure, end ending) ending {
 	if r.h.Do.mode.claims() {
 		f.Owner = r.c.owner
 	}
-	switch err := r.c.cfg.Store.Fail(ctx, f); {
+	switch err := r.h.Store.Fail(ctx, f); {
 	case errors.Is(err, txmq.ErrLeaseLost):
 		return r.asRecorded(ctx, end.err)
 	case err != nil: // the database is away: what it does not know the broker is not told
@@ -156,7 +156,7 @@ func (r *run) uncounted(ctx context.Context, why error) ending {
 	}
 	ctx, cancel := settle(ctx)
 	defer cancel()
-	switch err := r.c.cfg.Store.Release(ctx, r.held(), why); {
+	switch err := r.h.Store.Release(ctx, r.held(), why); {
 	case errors.Is(err, txmq.ErrLeaseLost):
 		return r.asRecorded(ctx, why)
 	case err != nil:
@@ -169,7 +169,7 @@ func (r *run) uncounted(ctx context.Context, why error) ending {
 func (r *run) asRecorded(ctx context.Context, why error) ending {
 	ctx, cancel := settle(ctx)
 	defer cancel()
-	rec, err := r.c.cfg.Store.Find(ctx, r.arrival.EventID, r.arrival.Consumer)
+	rec, err := r.h.Store.Find(ctx, r.arrival.EventID, r.arrival.Consumer)
 	switch {
 	case err != nil:
 		return later(txmq.OutcomeRetry, soon, errors.Join(why, err))

@@ -24,6 +24,7 @@ import (
 type run struct {
 	c       *Consumer
 	h       Handler
+	db      *database // of the handler
 	m       *primitive.MessageExt
 	arrival model.Arrival
 	claimed model.Claimed
@@ -182,7 +183,7 @@ func (r *run) bury(ctx context.Context, reason string, why error) ending {
 	f := r.failure(why)
 	f.EventID, f.RetryCnt = r.place(reason), 0
 	f.Err = fmt.Errorf("%s: %w", reason, why)
-	if err := r.c.cfg.Store.Bury(ctx, f); err != nil {
+	if err := r.h.Store.Bury(ctx, f); err != nil {
 		return later(txmq.OutcomeRetry, soon, errors.Join(why, err))
 	}
 	return deadLetter(why)
@@ -224,11 +225,11 @@ func (r *run) call(ctx context.Context, tx *model.Tx) error {
 	r.d = d
 	deadline := r.c.cfg.Deadline
 	r.limit.set(deadline, errDeadline) // ends the transaction too
-	r.c.beats.from(r.beat)
+	r.db.beats.from(r.beat)
 	ctx = r.limit.show(ctx, deadline)
-	var db *gorm.DB
+	var handle *gorm.DB
 	if tx != nil {
-		db = tx.DB().WithContext(ctx)
+		handle = tx.DB().WithContext(ctx)
 	}
 	done := make(chan error, 1)
 	go func() { // the receive below waits for it
@@ -239,7 +240,7 @@ func (r *run) call(ctx context.Context, tx *model.Tx) error {
 			}
 			done <- err
 		}()
-		err = r.h.Do.fn(ctx, db, d)
+		err = r.h.Do.fn(ctx, handle, d)
 	}()
 	err := <-done
 	if ended := context.Cause(ctx); ended != nil && err == nil {

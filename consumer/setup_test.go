@@ -113,11 +113,11 @@ func (b *bundle) consumer(t *testing.T, do Work, change ...func(*Config)) *Consu
 	if err != nil {
 		t.Fatal(err)
 	}
-	stop, err := c.beats.start(t.Context(), b.store)
+	stop, err := startAll(t.Context(), c.bases)
+	t.Cleanup(func() { _ = stop() })
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = stop() })
 	return c
 }
 
@@ -252,4 +252,10 @@ func untilAck(ctx context.Context, c *Consumer, eventID string) {
 			return
 		}
 	}
+}
+
+// arrived is a delivery that nothing was done with.
+func (c *Consumer) arrived(m *primitive.MessageExt) *run {
+	h := c.handlers[m.Topic]
+	return &run{c: c, h: h, db: c.bases[h.Store], m: m}
 }

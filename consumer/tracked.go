@@ -21,7 +21,7 @@ func (r *run) tracked(ctx, stop context.Context) ending {
 	if r.claimed.RetryCnt >= r.c.cfg.MaxAttempts {
 		return r.giveUp(stop, errUsedUp) // each of its workers died, or it would be DEAD
 	}
-	ctx, beat, end := r.c.beats.hold(ctx, r.held())
+	ctx, beat, end := r.db.beats.hold(ctx, r.held())
 	r.beat = beat
 	defer end()
 	work := r.workTracked
@@ -35,7 +35,7 @@ func (r *run) tracked(ctx, stop context.Context) ending {
 }
 
 func (r *run) claim(ctx context.Context) (err error) {
-	r.claimed, err = r.c.cfg.Store.Claim(ctx, r.arrival, r.c.owner, r.c.cfg.Lease, r.c.cfg.ClaimWait)
+	r.claimed, err = r.h.Store.Claim(ctx, r.arrival, r.c.owner, r.c.cfg.Lease, r.c.cfg.ClaimWait)
 	return err
 }
 
@@ -46,7 +46,7 @@ func (r *run) held() model.Held {
 }
 
 func (r *run) workTracked(ctx context.Context) error {
-	tx, err := r.c.cfg.Store.Begin(ctx)
+	tx, err := r.h.Store.Begin(ctx)
 	if err != nil {
 		return &troubled{passing, err} // no connection within the deadline is not the event's doing either
 	}
@@ -70,7 +70,7 @@ func (r *run) workExternal(ctx context.Context) error {
 	}
 	ctx, cancel := settle(ctx) // the effect is out: its mark is not the deadline's to cut off
 	defer cancel()
-	tx, err := r.c.cfg.Store.Begin(ctx)
+	tx, err := r.h.Store.Begin(ctx)
 	if err != nil {
 		return &troubled{passing, err}
 	}

@@ -47,7 +47,7 @@ func (r *run) ours(err error) error {
 		return &troubled{moved, err}
 	case ownTimeout(err):
 		return err // the handler's doing
-	case errors.Is(err, txmq.ErrTxBroken), r.c.cfg.Store.Transient(err):
+	case errors.Is(err, txmq.ErrTxBroken), r.h.Store.Transient(err):
 		return &troubled{passing, err}
 	default:
 		return err // would come again, as a misuse

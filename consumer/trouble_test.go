@@ -124,7 +124,7 @@ func TestAHandlerThatCouldHardlyBeginCostsNothing(t *testing.T) {
 	t.Parallel()
 	b := onSQLite(t)
 	c := b.consumer(t, Atomic(pay), func(c *Config) { c.MaxAttempts = 1 })
-	r := &run{c: c, h: c.handlers["order-paid"], m: message("hardly", "x")}
+	r := c.arrived(message("hardly", "x"))
 	if err := r.name(); err != nil {
 		t.Fatal(err)
 	}
