@@ -41,7 +41,8 @@ type Config struct {
 	Broker txmq.Broker
 	// Group is the consumer group. Required.
 	Group string
-	// Handlers: at least one, one a topic. Required.
+	// Handlers: at least one. Each message has one: several of one topic have
+	// Tags, none of them twice. Required.
 	Handlers []Handler
 
 	// Workers is how many deliveries run at a time. Default 20. A pool of the
@@ -156,7 +157,7 @@ func (c Config) check() error {
 		bad("Lease", c.Lease, fmt.Sprintf("less than ConsumeTimeout (%v), after which the client sends a running message back", c.ConsumeTimeout))
 	}
 	switch w := c.Wait; {
-	case w.Max < 0 || w.Max >= c.Deadline:
+	case w.Max < 0 || w.Max != 0 && w.Max >= c.Deadline:
 		bad("Wait.Max", w.Max, fmt.Sprintf("0, or less than Deadline (%v)", c.Deadline))
 	case w.Poll < 0, w.Max == 0 && w.Poll != 0, w.Max != 0 && w.Poll > w.Max:
 		bad("Wait.Poll", w.Poll, "more than 0 and at most Wait.Max")
@@ -167,36 +168,4 @@ func (c Config) check() error {
 	errs = append(errs, c.Backoff.check()...)
 	errs = append(errs, c.checkHandlers()...)
 	return errors.Join(errs...)
-}
-
-func (c Config) checkHandlers() (errs []error) {
-	bad := func(i int, field string, value any, want string) {
-		errs = append(errs, &txmq.FieldError{
-			Field: fmt.Sprintf("consumer.Config.Handlers[%d].%s", i, field), Value: value, Want: want,
-		})
-	}
-	if len(c.Handlers) == 0 {
-		errs = append(errs, &txmq.FieldError{Field: "consumer.Config.Handlers", Want: "at least one"})
-	}
-	seen, names := map[string]bool{}, map[string]bool{}
-	for i, h := range c.Handlers {
-		switch {
-		case h.Topic == "":
-			bad(i, "Topic", nil, "the topic it consumes")
-		case seen[h.Topic]:
-			bad(i, "Topic", h.Topic, "one handler a topic")
-		}
-		seen[h.Topic] = true
-		if names[h.Name] {
-			bad(i, "Name", h.Name, "a name of its own: one event ID in two topics of one name would run in the first only")
-		}
-		names[h.Name] = true
-		if len(h.Name) > txmq.MaxEventIDBytes {
-			bad(i, "Name", h.Name, "at most 255 bytes")
-		}
-		if h.Do.fn == nil {
-			bad(i, "Do", nil, "consumer.Atomic(fn), consumer.Tracked(fn) or consumer.External(fn)")
-		}
-	}
-	return errs
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/txmq/txmq"
+	"github.com/txmq/txmq/model"
 )
 
 func TestConfigReportsEveryBadField(t *testing.T) {
@@ -23,7 +24,7 @@ func TestConfigReportsEveryBadField(t *testing.T) {
 		"consumer.Config.MaxAttempts", "consumer.Config.Deadline", "consumer.Config.ConsumeTimeout",
 		"consumer.Config.ClaimWait", "consumer.Config.Drain", "consumer.Config.MissingID",
 		"consumer.Config.Backoff.Max", "consumer.Config.Backoff.Factor", "consumer.Config.Backoff.Jitter",
-		"Handlers[0].Topic", "Handlers[0].Do", "Handlers[2].Topic", "Handlers[2].Name", "Handlers[2].Do",
+		"Handlers[0].Topic", "Handlers[0].Do", "Handlers[2].Tags", "Handlers[2].Name", "Handlers[2].Do",
 	} {
 		if err == nil || !strings.Contains(err.Error(), field) {
 			t.Errorf("error does not name %s:\n%v", field, err)
@@ -51,13 +52,55 @@ func TestBackoff(t *testing.T) {
 	}
 }
 
-func TestNamesOfHandlersDiffer(t *testing.T) {
+func TestBadConfig(t *testing.T) {
 	t.Parallel()
-	_, err := New(Config{Group: "g", Handlers: []Handler{
-		{Topic: "order-paid", Name: "shares", Do: Atomic(pay)}, {Topic: "order-created", Name: "shares", Do: Atomic(pay)},
-	}})
-	if err == nil || !strings.Contains(err.Error(), `Handlers[1].Name is "shares"`) {
-		t.Errorf("New = %v, want the second name refused", err)
+	const second = time.Second
+	for name, c := range map[string]struct {
+		change func(*Config)
+		fields []string
+	}{
+		"no store":                           {func(c *Config) { c.Store = nil }, []string{"Store"}},
+		"no broker":                          {func(c *Config) { c.Broker = txmq.Broker{} }, []string{"Broker.NameServers"}},
+		"no group":                           {func(c *Config) { c.Group = "" }, []string{"Group"}},
+		"a group of RocketMQ's own":          {func(c *Config) { c.Group = "TOOLS_CONSUMER" }, []string{"Group"}},
+		"workers below zero":                 {func(c *Config) { c.Workers = -1 }, []string{"Workers"}},
+		"attempts below zero":                {func(c *Config) { c.MaxAttempts = -1 }, []string{"MaxAttempts"}},
+		"a deadline below zero":              {func(c *Config) { c.Deadline = -second }, []string{"Deadline"}},
+		"a lease below zero":                 {func(c *Config) { c.Lease = -second }, []string{"Lease", "Deadline"}},
+		"a deadline as long as the lease":    {func(c *Config) { c.Deadline, c.Lease = second, second }, []string{"Deadline"}},
+		"a lease as long as ConsumeTimeout":  {func(c *Config) { c.Lease = 15 * time.Minute }, []string{"Lease"}},
+		"half a minute of ConsumeTimeout":    {func(c *Config) { c.ConsumeTimeout = 90 * second }, []string{"ConsumeTimeout"}},
+		"ClaimWait and Drain below zero":     {func(c *Config) { c.ClaimWait, c.Drain = -second, -second }, []string{"ClaimWait", "Drain"}},
+		"a wait as long as the deadline":     {func(c *Config) { c.Wait.Max = 30 * second }, []string{"Wait.Max"}},
+		"a poll without a wait":              {func(c *Config) { c.Wait.Poll = second }, []string{"Wait.Poll"}},
+		"a back-off that ends below its min": {func(c *Config) { c.Backoff = Backoff{Min: time.Minute, Max: second} }, []string{"Backoff.Max"}},
+		"a back-off above the broker's":      {func(c *Config) { c.Backoff.Max = 3 * time.Hour }, []string{"Backoff.Max"}},
+		"a back-off that shrinks":            {func(c *Config) { c.Backoff.Factor = 0.5 }, []string{"Backoff.Factor"}},
+		"a word that is none of MissingID's": {func(c *Config) { c.MissingID = 9 }, []string{"MissingID"}},
+		"several at once": {
+			func(c *Config) { c.Group, c.Workers, c.Handlers = "a b", -3, nil }, []string{"Group", "Workers", "Handlers"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg := Config{
+				Store: new(model.Store), Broker: txmq.Broker{NameServers: []string{"127.0.0.1:9876"}}, Group: "g",
+				Handlers: []Handler{{Topic: "a", Do: Atomic(pay)}},
+			}
+			c.change(&cfg)
+			_, err := New(cfg)
+			if err == nil {
+				t.Fatal("New = nil")
+			}
+			for _, field := range c.fields {
+				if !namesField(err, "consumer.Config."+field) {
+					t.Errorf("New = %v, want %s named", err, field)
+				}
+			}
+			if n := len(strings.Split(err.Error(), "\n")); n != len(c.fields) {
+				t.Errorf("New = %v, want %d lines", err, len(c.fields))
+			}
+		})
 	}
 }
 

@@ -27,13 +27,13 @@ type source interface {
 // Consumer runs one consumer group's handlers. Its methods are safe for
 // concurrent use.
 type Consumer struct {
-	cfg      Config
-	handlers map[string]Handler // by topic
-	bases    map[*model.Store]*database
-	source   source
-	keys     *keyLock
-	owner    string
-	ready    chan struct{}
+	cfg    Config
+	routes routes
+	bases  map[*model.Store]*database
+	source source
+	keys   *keyLock
+	owner  string
+	ready  chan struct{}
 
 	mu    sync.Mutex
 	ended bool // Run was called
@@ -48,18 +48,13 @@ func New(cfg Config) (*Consumer, error) {
 		return nil, fmt.Errorf("consumer: %w", err)
 	}
 	c := &Consumer{
-		cfg: cfg, handlers: map[string]Handler{}, bases: newDatabases(cfg), keys: newKeyLock(),
+		cfg: cfg, routes: newRoutes(cfg.Handlers), bases: newDatabases(cfg), keys: newKeyLock(),
 		owner: newOwner(), ready: make(chan struct{}),
 	}
-	push := rocketmq.PushConfig{
-		Broker: cfg.Broker, Group: cfg.Group, Workers: cfg.Workers, ConsumeTimeout: cfg.ConsumeTimeout,
-		Handle: c.deliver, Logger: logger,
-	}
-	for _, h := range cfg.Handlers {
-		c.handlers[h.Topic] = h
-		push.Subscriptions = append(push.Subscriptions, rocketmq.Subscription{Topic: h.Topic, Tags: h.Tags})
-	}
-	source, err := rocketmq.NewPushConsumer(push)
+	source, err := rocketmq.NewPushConsumer(rocketmq.PushConfig{
+		Broker: cfg.Broker, Group: cfg.Group, Subscriptions: c.routes.subscriptions(), Workers: cfg.Workers,
+		ConsumeTimeout: cfg.ConsumeTimeout, Handle: c.deliver, Logger: logger,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("consumer: %w", err)
 	}
@@ -125,9 +120,10 @@ func (c *Consumer) Run(ctx context.Context) (err error) {
 // of its drain.
 func (c *Consumer) deliver(ctx context.Context, m *primitive.MessageExt) rocketmq.Result {
 	start := time.Now()
-	h, ok := c.handlers[m.Topic]
+	h, ok := c.routes.of(m)
 	if !ok { // the broker delivers what is subscribed to, so this is a message of another version of the group
-		c.cfg.Logger.LogAttrs(ctx, slog.LevelError, "no handler for the topic of a delivery", slog.String("topic", m.Topic))
+		c.cfg.Logger.LogAttrs(ctx, slog.LevelError, "no handler for the topic and tag of a delivery",
+			slog.String("topic", m.Topic), slog.String("tag", m.GetTags()))
 		return rocketmq.Result{Kind: rocketmq.Retry, Delay: c.cfg.Backoff.Max}
 	}
 	r := &run{c: c, h: h, db: c.bases[h.Store], m: m}

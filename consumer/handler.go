@@ -59,17 +59,19 @@ func External(fn func(ctx context.Context, d *Delivery) error) Work {
 	}
 }
 
-// Handler says what to do with the messages of one topic.
+// Handler says what to do with the messages of one topic, or of some of its tags.
 type Handler struct {
-	// Topic is required. One handler a topic.
+	// Topic is required.
 	Topic string
 
-	// Tags restricts it: "a || b". Default: all.
+	// Tags restricts it: "a || b". SQL92 filters are not supported. Default:
+	// all, as "*". Several handlers of one topic have Tags, and no tag in two.
 	Tags string
 
 	// Name is the scope of an event ID and the column consumer of its record:
-	// at most 255 bytes. Changing it makes every event new. Default
-	// "<group>:<topic>".
+	// at most 255 bytes, no two handlers' the same. Changing it makes every
+	// event new. Default "<group>:<topic>", so several handlers of one topic
+	// need names.
 	Name string
 
 	// Do is the work, made by Atomic, Tracked or External. Required.

@@ -256,6 +256,6 @@ func untilAck(ctx context.Context, c *Consumer, eventID string) {
 
 // arrived is a delivery that nothing was done with.
 func (c *Consumer) arrived(m *primitive.MessageExt) *run {
-	h := c.handlers[m.Topic]
+	h, _ := c.routes.of(m)
 	return &run{c: c, h: h, db: c.bases[h.Store], m: m}
 }

@@ -107,12 +107,8 @@ func (c PushConfig) validate() error {
 	seen := map[string]bool{}
 	for i, s := range c.Subscriptions {
 		field := fmt.Sprintf("Subscriptions[%d].", i)
-		switch {
-		case s.Topic == "":
-			bad(field+"Topic", nil, "1 to 127 letters, digits, _ - % |")
-		case len(s.Topic) > maxTopic || !isName(s.Topic) || strings.HasPrefix(s.Topic, retryPrefix):
-			bad(field+"Topic", cut(s.Topic), "1 to 127 letters, digits, _ - % |, no retry topic")
-		case seen[s.Topic]:
+		errs = append(errs, CheckSubscribed(s.Topic, "PushConfig."+field+"Topic"))
+		if seen[s.Topic] && s.Topic != "" {
 			bad(field+"Topic", s.Topic, "each topic once")
 		}
 		seen[s.Topic] = true

@@ -186,6 +186,19 @@ func checkTimeout(field string, d time.Duration) error {
 	return &txmq.FieldError{Field: field, Value: d, Want: "1ms or more, or 0 for the default"}
 }
 
+// CheckSubscribed refuses what is no topic, and a retry topic, which the client
+// subscribes to by itself. field names it.
+func CheckSubscribed(topic, field string) error {
+	const want = "1 to 127 letters, digits, _ - % |, no retry topic"
+	switch {
+	case topic == "":
+		return &txmq.FieldError{Field: field, Want: want}
+	case len(topic) > maxTopic || !isName(topic) || strings.HasPrefix(topic, retryPrefix):
+		return &txmq.FieldError{Field: field, Value: cut(topic), Want: want}
+	}
+	return nil
+}
+
 // isName is the broker's rule for topics and groups.
 func isName(s string) bool {
 	for i := range len(s) {
