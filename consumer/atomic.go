@@ -22,6 +22,11 @@ func (r *run) atomic(ctx, stop context.Context) ending {
 		return r.unclaimed(stop, err)
 	}
 	defer tx.Rollback()
+	if r.claimed.TookOver {
+		tx.Rollback()
+		r.claims = true // its worker died, and no Apply would count that: protocol K
+		return r.tracked(ctx, stop)
+	}
 	if err := r.work(ctx, tx); err != nil {
 		tx.Rollback() // before the failure is written: the row is locked until then
 		return r.failed(ctx, stop, err)

@@ -47,9 +47,10 @@ func New(cfg Config) (*Consumer, error) {
 	if err := cfg.check(); err != nil {
 		return nil, fmt.Errorf("consumer: %w", err)
 	}
+	owner := newOwner()
 	c := &Consumer{
-		cfg: cfg, routes: newRoutes(cfg.Handlers), bases: newDatabases(cfg), keys: newKeyLock(),
-		owner: newOwner(), ready: make(chan struct{}),
+		cfg: cfg, routes: newRoutes(cfg.Handlers), bases: newDatabases(cfg, owner), keys: newKeyLock(),
+		owner: owner, ready: make(chan struct{}),
 	}
 	source, err := rocketmq.NewPushConsumer(rocketmq.PushConfig{
 		Broker: cfg.Broker, Group: cfg.Group, Subscriptions: c.routes.subscriptions(), Workers: cfg.Workers,
@@ -93,7 +94,8 @@ func (c *Consumer) Run(ctx context.Context) (err error) {
 		return fmt.Errorf("consumer: Run was called before: %w", txmq.ErrClosed)
 	}
 	stop, err := startAll(ctx, c.bases)
-	defer func() { err = errors.Join(err, stop()) }()
+	clean := true
+	defer func() { err = errors.Join(err, stop(clean)) }()
 	if err != nil {
 		return fmt.Errorf("consumer: %w", err)
 	}
@@ -107,7 +109,7 @@ func (c *Consumer) Run(ctx context.Context) (err error) {
 	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.cfg.Drain)
 	defer cancel()
 	if err := c.source.Close(drain); err != nil {
-		// Their messages are not acknowledged; nothing is lost.
+		clean = false // their messages are not acknowledged; nothing is lost
 		c.cfg.Logger.LogAttrs(drain, slog.LevelWarn, "consumer stopped before all its handlers ended",
 			slog.String("group", c.cfg.Group), slog.Any("error", err))
 		return nil
@@ -126,7 +128,7 @@ func (c *Consumer) deliver(ctx context.Context, m *primitive.MessageExt) rocketm
 			slog.String("topic", m.Topic), slog.String("tag", m.GetTags()))
 		return rocketmq.Result{Kind: rocketmq.Retry, Delay: c.cfg.Backoff.Max}
 	}
-	r := &run{c: c, h: h, db: c.bases[h.Store], m: m}
+	r := c.newRun(h, m)
 	end := r.deliver(ctx)
 	r.report(ctx, end, time.Since(start))
 	return end.result

@@ -93,7 +93,7 @@ func (r *run) recordSkip(ctx context.Context, why error) error {
 		return err
 	}
 	defer tx.Rollback()
-	if r.h.Do.mode.claims() {
+	if r.claims {
 		err = tx.Succeed(ctx, r.held())
 	} else {
 		var again model.Claimed
@@ -133,7 +133,7 @@ func (r *run) write(ctx context.Context, f model.Failure, end ending) ending {
 	}
 	ctx, cancel := settle(ctx)
 	defer cancel()
-	if r.h.Do.mode.claims() {
+	if r.claims {
 		f.Owner = r.c.owner
 	}
 	switch err := r.h.Store.Fail(ctx, f); {
@@ -151,7 +151,7 @@ func (r *run) write(ctx context.Context, f model.Failure, end ending) ending {
 // uncounted leaves the event its attempts: the cause is not the event's.
 func (r *run) uncounted(ctx context.Context, why error) ending {
 	end := later(txmq.OutcomeRetry, soon, why)
-	if !r.h.Do.mode.claims() {
+	if !r.claims {
 		return end // the rollback left no trace
 	}
 	ctx, cancel := settle(ctx)

@@ -27,10 +27,16 @@ type run struct {
 	db      *database // of the handler
 	m       *primitive.MessageExt
 	arrival model.Arrival
+	claims  bool // the record is claimed under a lease before the handler runs
 	claimed model.Claimed
 	limit   limit
 	beat    *beat // what renews the lease, where one is held
 	d       *Delivery
+}
+
+func (c *Consumer) newRun(h Handler, m *primitive.MessageExt) *run {
+	db := c.bases[h.Store]
+	return &run{c: c, h: h, db: db, m: m, claims: h.Do.mode.claims() || db.runs.cautious(m)}
 }
 
 // ending is what the broker is told, and what is reported.
@@ -121,7 +127,7 @@ func (r *run) deliver(stop context.Context) (end ending) {
 		return later(txmq.OutcomeInProgress, soon, err)
 	}
 	defer release()
-	if r.h.Do.mode.claims() {
+	if r.claims {
 		return r.tracked(ctx, stop)
 	}
 	return r.atomic(ctx, stop)
@@ -266,7 +272,7 @@ func (r *run) delivery() *Delivery {
 
 // version is that of the record while it is this run's.
 func (r *run) version() int64 {
-	if r.h.Do.mode.claims() {
+	if r.claims {
 		return r.claimed.Version
 	}
 	return r.claimed.Version + 1 // Apply's claim keeps what it saw

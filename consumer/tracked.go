@@ -41,7 +41,7 @@ func (r *run) claim(ctx context.Context) (err error) {
 
 func (r *run) held() model.Held {
 	return model.Held{
-		EventID: r.arrival.EventID, Consumer: r.arrival.Consumer, Owner: r.c.owner, Version: r.claimed.Version,
+		EventID: r.arrival.EventID, Consumer: r.arrival.Consumer, Owner: r.c.owner, Version: r.version(),
 	}
 }
 
