@@ -53,5 +53,6 @@ var (
 	errDeadline = errors.New("handler deadline is over")
 	errNotBegun = errors.New("the handler could not begin in time: its key or a connection was not free")
 	errGone     = errors.New("handler ended its goroutine without returning")
+	errTurn     = errors.New("waits for its turn: of the events whose worker died one runs at a time")
 	errUsedUp   = errors.New("attempts are used up: the workers of earlier runs died")
 )

@@ -24,7 +24,31 @@ func newKeyLock() *keyLock { return &keyLock{held: map[string]*turn{}} }
 // take waits for the key until ctx ends. A holder that hangs loses its turn
 // after hold.
 func (l *keyLock) take(ctx context.Context, key string, hold time.Duration) (release func(), err error) {
+	t := l.enter(key)
+	select {
+	case <-t.free:
+		return l.have(key, t, hold), nil
+	case <-ctx.Done():
+		l.leave(key, t)
+		return nil, context.Cause(ctx)
+	}
+}
+
+// try is take that does not wait; nil: another has the key.
+func (l *keyLock) try(key string, hold time.Duration) (release func()) {
+	t := l.enter(key)
+	select {
+	case <-t.free:
+		return l.have(key, t, hold)
+	default:
+		l.leave(key, t)
+		return nil
+	}
+}
+
+func (l *keyLock) enter(key string) *turn {
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	t := l.held[key]
 	if t == nil {
 		t = &turn{free: make(chan struct{}, 1)}
@@ -32,23 +56,20 @@ func (l *keyLock) take(ctx context.Context, key string, hold time.Duration) (rel
 		l.held[key] = t
 	}
 	t.waiting++
-	l.mu.Unlock()
+	return t
+}
 
-	leave := func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if t.waiting--; t.waiting == 0 {
-			delete(l.held, key)
-		}
+func (l *keyLock) leave(key string, t *turn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if t.waiting--; t.waiting == 0 {
+		delete(l.held, key)
 	}
-	select {
-	case <-t.free:
-		var once sync.Once
-		pass := func() { once.Do(func() { t.free <- struct{}{} }) }
-		hung := time.AfterFunc(hold, pass)
-		return func() { hung.Stop(); pass(); leave() }, nil
-	case <-ctx.Done():
-		leave()
-		return nil, context.Cause(ctx)
-	}
+}
+
+func (l *keyLock) have(key string, t *turn, hold time.Duration) (release func()) {
+	var once sync.Once
+	pass := func() { once.Do(func() { t.free <- struct{}{} }) }
+	hung := time.AfterFunc(hold, pass)
+	return func() { hung.Stop(); pass(); l.leave(key, t) }
 }

@@ -21,6 +21,13 @@ func (r *run) tracked(ctx, stop context.Context) ending {
 	if r.claimed.RetryCnt >= r.c.cfg.MaxAttempts {
 		return r.giveUp(stop, errUsedUp) // each of its workers died, or it would be DEAD
 	}
+	if r.claimed.TookOver {
+		done, err := r.alone(ctx)
+		if err != nil || r.claimed.Decision != model.Run {
+			return r.unclaimed(stop, err)
+		}
+		defer done()
+	}
 	ctx, beat, end := r.db.beats.hold(ctx, r.held())
 	r.beat = beat
 	defer end()

@@ -35,6 +35,11 @@ type Setup struct {
 	// command Release before or after its effect, whatever its context says.
 	HoldBefore, HoldAfter []string
 
+	// Kill names the events whose handler ends the process with SIGKILL, after
+	// its effect. MaxAttempts is the consumer's, 0 for its default.
+	Kill        []string
+	MaxAttempts int
+
 	// Jobs runs the sweep every second.
 	Jobs bool
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -140,7 +141,7 @@ func (s *service) startConsumer(ctx context.Context, wg *sync.WaitGroup, ended c
 	c, err := consumer.New(consumer.Config{
 		Store: s.store, Broker: txmq.Broker{NameServers: []string{s.setup.NameServer}}, Group: s.setup.ConsumerGroup,
 		Handlers: []consumer.Handler{{Topic: s.setup.Topic, Name: s.setup.Handler, Do: mode(s.handle)}},
-		Workers:  4, Lease: s.setup.Lease, Deadline: s.setup.Deadline,
+		Workers:  4, Lease: s.setup.Lease, Deadline: s.setup.Deadline, MaxAttempts: s.setup.MaxAttempts,
 		Observe: s.observe, Logger: s.log,
 	})
 	if err != nil {
@@ -273,6 +274,14 @@ func (s *service) handle(_ context.Context, tx *gorm.DB, d *consumer.Delivery) e
 		return err
 	}
 	s.hold(s.setup.HoldAfter, d.EventID)
+	if slices.Contains(s.setup.Kill, d.EventID) {
+		self, err := os.FindProcess(os.Getpid())
+		if err != nil {
+			return err
+		}
+		_ = self.Kill()
+		select {}
+	}
 	return nil
 }
 
