@@ -9,6 +9,7 @@ import (
 
 	"github.com/txmq/txmq"
 	"github.com/txmq/txmq/internal/fault"
+	"github.com/txmq/txmq/internal/rocketmq"
 	"github.com/txmq/txmq/model"
 )
 
@@ -145,6 +146,16 @@ func (r *run) write(ctx context.Context, f model.Failure, end ending) ending {
 	if err := fault.Point(fault.ConsumeAfterFail); err != nil {
 		return later(txmq.OutcomeRetry, soon, errors.Join(end.err, err))
 	}
+	return recorded(end, r.claimed.Redriven)
+}
+
+// recorded is the end of a delivery whose FAIL is written. Where a job redrives
+// the event it brings the next copy, and this one is acknowledged: sent back,
+// there would be one more with each interval.
+func recorded(end ending, redriven bool) ending {
+	if redriven && end.result.Kind == rocketmq.Retry {
+		end.result = rocketmq.Result{Kind: rocketmq.Ack}
+	}
 	return end
 }
 
@@ -161,8 +172,9 @@ func (r *run) uncounted(ctx context.Context, why error) ending {
 		return r.asRecorded(ctx, why)
 	case err != nil:
 		end.err = errors.Join(why, err) // its lease will end by itself
+		return end
 	}
-	return end
+	return recorded(end, r.claimed.Redriven)
 }
 
 // asRecorded reads the row in a fresh transaction, and does as it says.
@@ -182,9 +194,10 @@ func (r *run) asRecorded(ctx context.Context, why error) ending {
 		return ack(txmq.OutcomeDuplicate)
 	case rec.Status == model.Dead:
 		return ack(txmq.OutcomeDead)
-	case rec.Status == model.Processing && rec.Owner == r.c.owner && rec.Version == r.claimed.Version:
+	case rec.Status == model.Processing && rec.Owner == r.c.owner && rec.Version == r.version():
 		return r.uncounted(ctx, why) // the COMMIT did not happen, or has not yet, and then this waits for it
 	default:
-		return later(txmq.OutcomeRetry, max(rec.Rest, soon), why)
+		end := later(txmq.OutcomeRetry, max(rec.Rest, soon), why)
+		return recorded(end, rec.Status == model.Fail && rec.Redriven())
 	}
 }

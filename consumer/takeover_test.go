@@ -41,9 +41,11 @@ func TestTakenOver(t *testing.T) {
 		}
 		first := <-entered
 		for _, id := range ids { // the others have let go of theirs, and their attempts
-			for id != first && b.record(t, id).Status != model.Fail && ctx.Err() == nil {
+			r := b.record(t, id)
+			for id != first && r.Status != model.Fail && ctx.Err() == nil {
+				r = b.record(t, id)
 			}
-			if r := b.record(t, id); id != first && (r.RetryCnt != 0 || r.LastError != errTurn.Error()) {
+			if id != first && (r.RetryCnt != 0 || r.LastError != errTurn.Error()) {
 				t.Errorf("record of %s = %+v, want no attempt spent", id, r)
 			}
 		}
