@@ -43,7 +43,11 @@ func (r *run) apply(ctx context.Context) (*model.Tx, error) {
 		if err != nil {
 			return nil, err
 		}
-		r.claimed, err = tx.Apply(ctx, r.arrival, r.c.cfg.ClaimWait)
+		if r.c.cfg.Strict {
+			r.claimed, _, err = tx.ApplyStrict(ctx, r.arrival, r.c.owner, r.c.cfg.Lease, r.c.cfg.ClaimWait) // held says the same
+		} else {
+			r.claimed, err = tx.Apply(ctx, r.arrival, r.c.cfg.ClaimWait)
+		}
 		if err == nil && r.claimed.Decision == model.Run {
 			return tx, nil
 		}
@@ -65,6 +69,9 @@ func (r *run) work(ctx context.Context, tx *model.Tx) error {
 	}
 	if err := fault.Point(fault.ConsumeAfterHandler); err != nil {
 		return err
+	}
+	if r.c.cfg.Strict {
+		return r.succeed(ctx, tx)
 	}
 	return r.ours(tx.Commit(ctx))
 }

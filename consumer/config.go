@@ -64,6 +64,13 @@ type Config struct {
 	// in place, until that is decided, before it asks for redelivery. Default:
 	// no waiting.
 	Wait Wait
+	// Strict has an Atomic handler's record written as PROCESSING, under its
+	// owner, and turned to SUCCESS by owner and version as the transaction's last
+	// statement: one more. For handlers that may get at the connection past the
+	// guard (a driver's own calls, a library that unwraps it). Who commits by
+	// itself, and then fails or dies, leaves no SUCCESS over half the work; who
+	// rolls back by itself is not acknowledged.
+	Strict bool
 	// MaxAttempts is after how many runs an event is DEAD. Default 16.
 	MaxAttempts int
 	// Backoff between them.

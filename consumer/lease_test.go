@@ -87,9 +87,13 @@ func TestLease(t *testing.T) {
 
 		t.Run("a heartbeat that finds the row moved ends the handler's context", func(t *testing.T) {
 			c := b.consumer(t, Tracked(func(ctx context.Context, _ *gorm.DB, _ *Delivery) error {
-				b.clock.Add(2 * time.Minute)
-				if swept, err := b.store.Sweep(ctx, 10); err != nil || len(swept) != 1 {
-					t.Errorf("sweep = %v, %v, want the one row", swept, err)
+				var swept []model.ConsumeRecord
+				for len(swept) == 0 && ctx.Err() == nil { // a renewal may be under way
+					b.clock.Add(2 * time.Minute)
+					var err error
+					if swept, err = b.store.Sweep(ctx, 10); err != nil || len(swept) > 1 {
+						t.Errorf("sweep = %v, %v, want the one row", swept, err)
+					}
 				}
 				<-ctx.Done()
 				return context.Cause(ctx)

@@ -194,6 +194,9 @@ func (r *run) asRecorded(ctx context.Context, why error) ending {
 		return ack(txmq.OutcomeDuplicate)
 	case rec.Status == model.Dead:
 		return ack(txmq.OutcomeDead)
+	case rec.Status == model.Processing && rec.Owner == r.c.owner && rec.Version == r.version() && !r.claims && r.c.cfg.Strict:
+		r.claims, r.claimed.Version = true, rec.Version
+		return r.counted(ctx, why) // the handler has committed by itself
 	case rec.Status == model.Processing && rec.Owner == r.c.owner && rec.Version == r.version():
 		return r.uncounted(ctx, why) // the COMMIT did not happen, or has not yet, and then this waits for it
 	default:

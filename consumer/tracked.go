@@ -3,6 +3,7 @@ package consumer
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/txmq/txmq"
 	"github.com/txmq/txmq/internal/fault"
@@ -89,6 +90,9 @@ func (r *run) workExternal(ctx context.Context) error {
 // of it comes between the two, and nothing is marked in a broken transaction.
 func (r *run) succeed(ctx context.Context, tx *model.Tx) error {
 	if err := tx.Succeed(ctx, r.held()); err != nil {
+		if errors.Is(err, txmq.ErrLeaseLost) && !r.claims { // Strict: nobody else could have moved it
+			return fmt.Errorf("%w: its record is gone: %w", txmq.ErrTxMisused, err)
+		}
 		if errors.Is(err, txmq.ErrLeaseLost) {
 			r.c.cfg.Observe.Emit(ctx, txmq.LeaseLost{Consumer: r.h.Name, EventID: r.arrival.EventID})
 		}

@@ -89,6 +89,24 @@ func (t *Tx) Apply(ctx context.Context, a Arrival, wait time.Duration) (Claimed,
 	return claimed, wrapOp("apply", a.EventID, err)
 }
 
+// ApplyStrict is Apply that writes PROCESSING under a lease of owner, which
+// Succeed has to turn as the transaction's last statement. What the user's
+// function commits by itself, past the guard, then leaves a record that says so
+// and can be taken over, not SUCCESS over half the work. Its Claimed is as
+// Apply's; Held is what Succeed asks for.
+func (t *Tx) ApplyStrict(ctx context.Context, a Arrival, owner string, lease, wait time.Duration) (Claimed, Held, error) {
+	if err := errors.Join(a.check(), checkKeys([2]string{"owner", owner})); err != nil {
+		return Claimed{}, Held{}, wrapOp("apply", a.EventID, err)
+	}
+	insert, take := t.s.leasing(ctx, t.conn(), a, owner, lease)
+	claimed, err := t.s.claim(ctx, t.conn(), a, wait, insert, take)
+	held := Held{EventID: a.EventID, Consumer: a.Consumer, Owner: owner, Version: claimed.Version}
+	if claimed.Decision == Run {
+		claimed.Version-- // as seen before: what a rollback goes back to
+	}
+	return claimed, held, wrapOp("apply", a.EventID, err)
+}
+
 // Claim: (none), FAIL -> PROCESSING, and TakeOver: PROCESSING with lease over ->
 // PROCESSING, in a transaction of its own, so that people and jobs see who works
 // on it. The row is owner's until lease is over by the database's clock.
@@ -104,24 +122,32 @@ func (s *Store) Claim(ctx context.Context, a Arrival, owner string, lease, wait 
 		return Claimed{}, wrapOp("claim", a.EventID, err)
 	}
 	defer func() { _ = c.Close() }()
-	insert := func(prefix string) (bool, error) {
-		args := append([]any{a.EventID, a.Consumer, owner, micros(lease)}, a.place()...)
-		return s.d.insert(ctx, c, prefix+s.q(insertRecord+
-			"(?, ?, 'PROCESSING', 0, 1, ?, {now+?}, NULL, '', ?, ?, ?, ?, ?, ?, ?, NULL, NULL, {now}, {now})"), args)
-	}
-	take := func(prefix string, r ConsumeRecord) (int64, error) {
-		// By primary key. A lease that was renewed meanwhile is not taken.
-		return s.changePrefixed(ctx, c, prefix, `UPDATE {prefix}msg_consume SET status = 'PROCESSING', version = version + 1,
-			retry_cnt = retry_cnt + 1, owner = ?, lease_until = {now+?}, next_retry_at = NULL, updated_at = {now}, `+learn+`
-			WHERE id = ? AND version = ? AND (status = 'FAIL' OR status = 'PROCESSING' AND lease_until <= {now})`,
-			append(append([]any{owner, micros(lease)}, a.learned()...), r.ID, r.Version)...)
-	}
+	insert, take := s.leasing(ctx, c, a, owner, lease)
 	var claimed Claimed
 	err = s.alone(func() (err error) {
 		claimed, err = s.claim(ctx, c, a, wait, insert, take)
 		return err
 	})
 	return claimed, wrapOp("claim", a.EventID, err)
+}
+
+// leasing gives the two statements that make a record owner's for lease.
+func (s *Store) leasing(ctx context.Context, c conn, a Arrival, owner string, lease time.Duration) (
+	insert func(prefix string) (bool, error), take func(prefix string, r ConsumeRecord) (int64, error),
+) {
+	insert = func(prefix string) (bool, error) {
+		args := append([]any{a.EventID, a.Consumer, owner, micros(lease)}, a.place()...)
+		return s.d.insert(ctx, c, prefix+s.q(insertRecord+
+			"(?, ?, 'PROCESSING', 0, 1, ?, {now+?}, NULL, '', ?, ?, ?, ?, ?, ?, ?, NULL, NULL, {now}, {now})"), args)
+	}
+	take = func(prefix string, r ConsumeRecord) (int64, error) {
+		// By primary key. A lease that was renewed meanwhile is not taken.
+		return s.changePrefixed(ctx, c, prefix, `UPDATE {prefix}msg_consume SET status = 'PROCESSING', version = version + 1,
+			retry_cnt = retry_cnt + 1, owner = ?, lease_until = {now+?}, next_retry_at = NULL, updated_at = {now}, `+learn+`
+			WHERE id = ? AND version = ? AND (status = 'FAIL' OR status = 'PROCESSING' AND lease_until <= {now})`,
+			append(append([]any{owner, micros(lease)}, a.learned()...), r.ID, r.Version)...)
+	}
+	return insert, take
 }
 
 // claim inserts, or decides by the row that is there, or takes it by

@@ -11,7 +11,7 @@ import (
 	"github.com/txmq/txmq/internal/fault"
 )
 
-// Held is a record that Claim gave to this worker.
+// Held is a record that Claim or ApplyStrict gave to this worker.
 type Held struct {
 	EventID  string
 	Consumer string

@@ -126,7 +126,7 @@ func TestStore(t *testing.T) {
 	t.Parallel()
 	var all []check
 	for _, part := range [][]check{
-		claimChecks, takeOverChecks, applyChecks, finishChecks, releaseChecks, failChecks, sweepChecks, readChecks,
+		claimChecks, takeOverChecks, applyChecks, strictChecks, finishChecks, releaseChecks, failChecks, sweepChecks, readChecks,
 		redriveChecks, manualChecks, runChecks, logChecks, jobChecks, keyChecks, openChecks, expandChecks, downChecks, adoptChecks,
 		txChecks, raceChecks, troubleChecks, unknownChecks,
 	} {

@@ -141,6 +141,29 @@ func followsTheArrows(t *testing.T, h harness) {
 		var version int64
 		var status Status
 		rt.Repeat(map[string]func(*rapid.T){
+			"apply strictly": func(rt *rapid.T) {
+				tx := b.begin(rt)
+				defer tx.Rollback()
+				before := *w
+				c, h, err := tx.ApplyStrict(t.Context(), arrival("e"), "w3", minute, short)
+				decision := w.take(Success, "")
+				decided("ApplyStrict", c, err, decision, before)
+				if decision != Run {
+					*w = before
+					return
+				}
+				if c.Version != before.version || h.Version != w.version {
+					rt.Fatalf("ApplyStrict saw version %d and holds %d, want %d and %d", c.Version, h.Version, before.version, w.version)
+				}
+				if rapid.Bool().Draw(rt, "work fails") {
+					*w = before
+					seen.Version, seenRetries = c.Version, c.RetryCnt
+					return
+				}
+				if err := errors.Join(tx.Succeed(t.Context(), h), tx.Commit(t.Context())); err != nil {
+					rt.Fatal(err)
+				}
+			},
 			"apply and commit":    func(rt *rapid.T) { apply(rt, true) },
 			"apply and roll back": func(rt *rapid.T) { apply(rt, false) },
 			"fail the apply":      func(rt *rapid.T) { fail(seen, seenRetries, rapid.Bool().Draw(rt, "dead")) },
