@@ -77,6 +77,10 @@ var (
 	// another replica. From RunOnce, which does not wait for it.
 	ErrJobRunning = errors.New("another run of this job is under way")
 
+	// ErrSubscriptionMismatch: a live member of the consumer group subscribes to
+	// other topics or tags. From the consumer's Run, before it consumes anything.
+	ErrSubscriptionMismatch = errors.New("the consumer group has live members with another subscription")
+
 	// ErrClosed: the component is stopping or has stopped.
 	ErrClosed = errors.New("closed")
 

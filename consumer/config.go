@@ -45,6 +45,14 @@ type Config struct {
 	// Tags, none of them twice. Required.
 	Handlers []Handler
 
+	// AllowResubscribe lets Run go on where a live member of the group subscribes
+	// to other topics or tags, for a roll-out that changes them: it is logged.
+	// While both kinds run, RocketMQ filters for all by what the last heart-beat
+	// said, so messages of a tag that only one kind wants may be skipped for the
+	// whole group, for good. New topics only wait. Default: Run fails with
+	// txmq.ErrSubscriptionMismatch.
+	AllowResubscribe bool
+
 	// Workers is how many deliveries run at a time. Default 20. A pool of the
 	// *gorm.DB smaller than Workers + 4 makes them wait for one another.
 	Workers int

@@ -31,9 +31,11 @@ type Consumer struct {
 	routes routes
 	bases  map[*model.Store]*database
 	source source
-	keys   *keyLock
-	owner  string
-	ready  chan struct{}
+	// members asks the brokers for the group's live members.
+	members func(context.Context) ([]rocketmq.LiveGroup, error)
+	keys    *keyLock
+	owner   string
+	ready   chan struct{}
 
 	mu    sync.Mutex
 	ended bool // Run was called
@@ -60,6 +62,9 @@ func New(cfg Config) (*Consumer, error) {
 		return nil, fmt.Errorf("consumer: %w", err)
 	}
 	c.source = source
+	c.members = func(ctx context.Context) ([]rocketmq.LiveGroup, error) {
+		return rocketmq.Subscriptions(ctx, cfg.Broker, cfg.Group)
+	}
 	return c, nil
 }
 
@@ -92,6 +97,9 @@ func (c *Consumer) Run(ctx context.Context) (err error) {
 	c.mu.Unlock()
 	if again {
 		return fmt.Errorf("consumer: Run was called before: %w", txmq.ErrClosed)
+	}
+	if err := c.agree(ctx); err != nil {
+		return fmt.Errorf("consumer: %w", err)
 	}
 	stop, err := startAll(ctx, c.bases)
 	clean := true

@@ -35,6 +35,7 @@ func (s *stub) Close(context.Context) error { return s.closed }
 func (b *bundle) runs(t *testing.T, c *Consumer, s *stub, while func()) {
 	t.Helper()
 	c.source = s
+	c.members = func(context.Context) ([]rocketmq.LiveGroup, error) { return nil, nil }
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	ended := make(chan error, 1)

@@ -215,9 +215,8 @@ func (w *world) share(_ context.Context, tx *gorm.DB, d *consumer.Delivery) erro
 	return tx.Exec("UPDATE e2e_balance SET amount = amount + 10").Error
 }
 
-// consumer runs one of the world's consumer group until the test ends.
-func (w *world) consumer(t *testing.T, seen *events, change ...func(*consumer.Config)) {
-	t.Helper()
+// config is the configuration of the world's consumer group.
+func (w *world) config(seen *events, change ...func(*consumer.Config)) consumer.Config {
 	cfg := consumer.Config{
 		Store: w.store, Broker: w.broker(), Group: w.group,
 		Handlers: []consumer.Handler{{Topic: w.topic, Name: w.handler, Do: consumer.Atomic(w.share)}},
@@ -226,7 +225,13 @@ func (w *world) consumer(t *testing.T, seen *events, change ...func(*consumer.Co
 	for _, f := range change {
 		f(&cfg)
 	}
-	c, err := consumer.New(cfg)
+	return cfg
+}
+
+// consumer runs one of the world's consumer group until the test ends.
+func (w *world) consumer(t *testing.T, seen *events, change ...func(*consumer.Config)) {
+	t.Helper()
+	c, err := consumer.New(w.config(seen, change...))
 	must(t, err)
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
