@@ -20,8 +20,8 @@ func tagged(tags string) func(*consumer.Config) {
 	return func(c *consumer.Config) { c.Handlers[0].Tags = tags }
 }
 
-// refused runs a consumer of the world's group that must not start.
-func (w *world) refused(t *testing.T, says string, change ...func(*consumer.Config)) {
+// mismatch runs a consumer of the world's group that must not start.
+func (w *world) mismatch(t *testing.T, says string, change ...func(*consumer.Config)) {
 	t.Helper()
 	c, err := consumer.New(w.config(new(events), change...))
 	must(t, err)
@@ -36,7 +36,7 @@ func (w *world) refused(t *testing.T, says string, change ...func(*consumer.Conf
 func (w *world) live(t *testing.T, n int, expression string) (ids []string) {
 	t.Helper()
 	w.until(t, fmt.Sprintf("%d live members that want %s", n, expression), func() (bool, string) {
-		groups, err := rocketmq.Subscriptions(w.ctx, txmq.Broker{NameServers: []string{w.ns}}, w.group)
+		groups, err := rocketmq.Subscriptions(w.ctx, w.broker(), w.group)
 		if err != nil || len(groups) != 1 {
 			return false, fmt.Sprint(groups, err)
 		}
@@ -56,8 +56,8 @@ func TestOneGroup(t *testing.T) {
 		w := newWorld(t)
 		w.consumer(t, new(events), tagged("paid || created"))
 		w.live(t, 1, "created || paid")
-		w.refused(t, `this consumer wants "paid", they want "created || paid"`, tagged("paid"))
-		w.refused(t, `this consumer wants "*", they want "created || paid"`)
+		w.mismatch(t, `this consumer wants "paid", they want "created || paid"`, tagged("paid"))
+		w.mismatch(t, `this consumer wants "*", they want "created || paid"`)
 
 		w.consumer(t, new(events), tagged("created||paid"))
 		if ids := w.live(t, 2, "created || paid"); len(slices.Compact(ids)) != 2 {
@@ -70,7 +70,7 @@ func TestOneGroup(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t)
 		raw, err := rocketmq.NewPushConsumer(rocketmq.PushConfig{
-			Broker: txmq.Broker{NameServers: []string{w.ns}}, Group: w.group,
+			Broker: w.broker(), Group: w.group,
 			Subscriptions: []rocketmq.Subscription{{Topic: w.topic, Tags: "old"}},
 			Handle: func(context.Context, *primitive.MessageExt) rocketmq.Result {
 				return rocketmq.Result{Kind: rocketmq.Ack}
@@ -79,10 +79,10 @@ func TestOneGroup(t *testing.T) {
 		must(t, err)
 		must(t, raw.Start(w.ctx))
 		w.live(t, 1, "old")
-		w.refused(t, `they want "old"`, tagged("new"))
+		w.mismatch(t, `they want "old"`, tagged("new"))
 		must(t, raw.Close(context.Background()))
 		w.until(t, "the group without members", func() (bool, string) {
-			groups, err := rocketmq.Subscriptions(w.ctx, txmq.Broker{NameServers: []string{w.ns}}, w.group)
+			groups, err := rocketmq.Subscriptions(w.ctx, w.broker(), w.group)
 			return err == nil && len(groups) == 0, fmt.Sprint(groups, err)
 		})
 		w.consumer(t, new(events), tagged("new")) // the way out: the others are stopped

@@ -229,18 +229,23 @@ func (w *world) config(seen *events, change ...func(*consumer.Config)) consumer.
 }
 
 // consumer runs one of the world's consumer group until the test ends.
-func (w *world) consumer(t *testing.T, seen *events, change ...func(*consumer.Config)) {
+func (w *world) consumer(t *testing.T, seen *events, change ...func(*consumer.Config)) (stop func()) {
 	t.Helper()
 	c, err := consumer.New(w.config(seen, change...))
 	must(t, err)
-	ctx, stop := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- c.Run(ctx) }()
-	t.Cleanup(func() {
-		stop()
+	stop = sync.OnceFunc(func() {
+		cancel()
 		must(t, <-ended)
+		if err := c.Run(w.ctx); !errors.Is(err, txmq.ErrClosed) {
+			t.Errorf("a second Run = %v, want ErrClosed", err)
+		}
 	})
+	t.Cleanup(stop)
 	must(t, c.Ready(w.ctx))
+	return stop
 }
 
 // observer is a consumer group without txmq: what it gets is what is visible.
