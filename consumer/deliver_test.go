@@ -72,7 +72,7 @@ func TestDeliver(t *testing.T) {
 			}
 		})
 
-		t.Run("attempts used up end in DEAD and the dead-letter queue", func(t *testing.T) {
+		t.Run("B25 attempts used up end in DEAD and the dead-letter queue", func(t *testing.T) {
 			c := b.consumer(t, mode(func(context.Context, *gorm.DB, *Delivery) error { return errors.New("never works") }),
 				func(c *Config) { c.MaxAttempts = 3 })
 			want(t, c.deliver(ctx, message("pay:3", "x")), rocketmq.Retry)
