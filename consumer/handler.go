@@ -36,7 +36,9 @@ func (m mode) claims() bool { return m != modeAtomic }
 
 // Atomic runs fn in one transaction with its consume record, which is written
 // as SUCCESS and seen by nobody before the COMMIT: one statement more than the
-// handler's own. The mode to start with.
+// handler's own. The mode to start with. After a process of the group has died,
+// what may have been under way in it runs as in Tracked mode: a message that
+// kills its process is counted so, and ends in DEAD.
 func Atomic(fn Func) Work { return Work{fn: fn} }
 
 // Tracked first commits a PROCESSING row under a lease, so that people and jobs
