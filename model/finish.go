@@ -185,8 +185,5 @@ func (s *Store) SweepOne(ctx context.Context, r ConsumeRecord) (bool, error) {
 		lease_until = NULL, next_retry_at = {now}, last_error = ?, updated_at = {now}
 		WHERE id = ? AND status = 'PROCESSING' AND version = ? AND lease_until <= {now}`,
 		cut(fmt.Errorf("swept: the lease of %s was over", r.Owner)), r.ID, r.Version)
-	if s.d.lockWait(err) {
-		return false, nil
-	}
-	return n == 1, wrapOp("sweep", r.EventID, err)
+	return s.moved("sweep", r, n, err)
 }

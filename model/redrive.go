@@ -33,16 +33,35 @@ func (s *Store) due(ctx context.Context, c conn, stale time.Duration, limit int)
 
 // Redrive takes the right to deliver r's message again: FAIL -> FAIL, due again
 // after next, and marked as redriven. Of two that try, and of tries before
-// next_retry_at is over by stale, one gets true. By primary key. It leaves
-// version and updated_at: nobody has worked on the event.
+// next_retry_at is over by stale, one gets true. A row that another transaction
+// holds for about a second gives false: somebody works on it. By primary key. It
+// leaves version and updated_at: nobody has worked on the event.
 func (s *Store) Redrive(ctx context.Context, r ConsumeRecord, stale, next time.Duration) (bool, error) {
 	if next <= 0 {
 		return false, wrapOp("redrive", r.EventID, &txmq.FieldError{Field: "next", Value: next, Want: "more than 0"})
 	}
-	n, err := s.changeAlone(ctx, `UPDATE {prefix}msg_consume SET next_retry_at = {now+?}, redriven_at = {now}
+	n, err := s.changeWaiting(ctx, time.Second, `UPDATE {prefix}msg_consume SET next_retry_at = {now+?}, redriven_at = {now}
 		WHERE id = ? AND status = 'FAIL' AND version = ? AND next_retry_at <= {now+?}`,
 		micros(next), r.ID, r.Version, -micros(stale))
-	return n == 1, wrapOp("redrive", r.EventID, err)
+	return s.moved("redrive", r, n, err)
+}
+
+// Postpone: FAIL -> FAIL, due again by Due when next and its stale are over,
+// for a row that can't be delivered again now; nothing was sent, or it is not
+// known. It does not touch the mark of a redrive. By primary key; false as for
+// Redrive.
+func (s *Store) Postpone(ctx context.Context, r ConsumeRecord, next time.Duration) (bool, error) {
+	n, err := s.changeWaiting(ctx, time.Second, `UPDATE {prefix}msg_consume SET next_retry_at = {now+?}
+		WHERE id = ? AND status = 'FAIL' AND version = ?`, micros(next), r.ID, r.Version)
+	return s.moved("postpone", r, n, err)
+}
+
+// moved says whether a change met its row; one that is locked it did not.
+func (s *Store) moved(op string, r ConsumeRecord, n int64, err error) (bool, error) {
+	if s.d.lockWait(err) {
+		return false, nil
+	}
+	return n == 1, wrapOp(op, r.EventID, err)
 }
 
 // Payload is what a row that was DEAD keeps of its message.

@@ -98,6 +98,62 @@ var redriveChecks = []check{
 			t.Error("Claim does not say that it was redriven")
 		}
 	}},
+	{name: "a row that a handler's transaction holds is not redriven, nor waited for", needs: two, run: func(t *testing.T, b *bundle) {
+		b.in(t, "e", Fail)
+		b.clock.Add(3 * minute)
+		r := b.find(t, "e")
+		tx := b.begin(t)
+		if c, err := tx.Apply(t.Context(), arrival("e"), short); err != nil || c.Decision != Run {
+			t.Fatalf("Apply = %+v, %v", c, err)
+		}
+		if b.redrive(t, r) {
+			t.Error("redrove a row under a handler")
+		}
+		if ok, err := b.s.Postpone(t.Context(), r, minute); ok || err != nil {
+			t.Errorf("Postpone of a row under a handler = %v, %v", ok, err)
+		}
+		tx.Rollback()
+		if !b.redrive(t, r) {
+			t.Error("no redrive after the rollback")
+		}
+	}},
+	{name: "a postponed row is due later, and not marked", run: func(t *testing.T, b *bundle) {
+		b.in(t, "e", Fail)
+		b.clock.Add(3 * minute)
+		r := b.find(t, "e")
+		if ok, err := b.s.Postpone(t.Context(), r, 0); !ok || err != nil {
+			t.Fatalf("Postpone = %v, %v", ok, err)
+		}
+		if ids := b.dueIDs(t, minute); ids != nil {
+			t.Errorf("Due = %v right after", ids)
+		}
+		b.clock.Add(minute + time.Second)
+		if diff := cmp.Diff([]string{"e"}, b.dueIDs(t, minute)); diff != "" {
+			t.Errorf("Due (-want +got):\n%s", diff)
+		}
+		after := b.find(t, "e")
+		if after.Redriven() || after.Version != r.Version || after.UpdatedAt != r.UpdatedAt {
+			t.Errorf("after Postpone: %+v, want it as it was", after)
+		}
+		b.redrive(t, after)
+		if ok, err := b.s.Postpone(t.Context(), after, 0); !ok || err != nil || !b.find(t, "e").Redriven() {
+			t.Errorf("Postpone after a redrive = %v, %v; want the mark to stay", ok, err)
+		}
+		_, _ = b.claim(t, "e", "w1")
+		if ok, err := b.s.Postpone(t.Context(), after, 0); ok || err != nil {
+			t.Errorf("Postpone of PROCESSING = %v, %v", ok, err)
+		}
+	}},
+	{name: "a FAIL row whose message is gone becomes DEAD, with its attempts", run: func(t *testing.T, b *bundle) {
+		r := b.in(t, "e", Fail)
+		b.clock.Add(3 * minute)
+		b.redrive(t, r)
+		want(t, b.s.Fail(t.Context(), Failure{Arrival: r.Arrival(), Version: r.Version, RetryCnt: r.RetryCnt, Dead: true, Err: errNoStock}))
+		after := b.find(t, "e")
+		if after.Status != Dead || after.RetryCnt != r.RetryCnt || after.LastError != errNoStock.Error() || after.Version != r.Version+1 {
+			t.Errorf("row is %+v, want DEAD with the reason", after)
+		}
+	}},
 	{name: "Redrive leaves a row that moved", run: func(t *testing.T, b *bundle) {
 		r := b.in(t, "e", Fail)
 		b.clock.Add(3 * minute)
