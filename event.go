@@ -99,6 +99,31 @@ type Swept struct {
 	Owner             string // whose lease was over
 }
 
+// RedriveWay says how a job has an event run again. The words are label values.
+type RedriveWay string
+
+// Ways of a re-drive.
+const (
+	RedriveSendBack    RedriveWay = "send_back"   // the broker copies its stored message to the one group
+	RedriveRepublish   RedriveWay = "republish"   // it has none any more, so the row's goes to the one group
+	RedriveCompensator RedriveWay = "compensator" // the service's own function ran, and no message was sent
+)
+
+// Redriven: a job had a FAIL record's event run again, or tried to.
+type Redriven struct {
+	Consumer, EventID string
+	Way               RedriveWay
+	Dead              bool // the record is DEAD now
+	Err               error
+}
+
+// DeadLetterFound: a message in a dead-letter queue had no record; it has a DEAD
+// one now.
+type DeadLetterFound struct {
+	Consumer, EventID, MsgID string
+	Err                      error // why it stands under a key made from its place; nil if it has an event ID
+}
+
 // JobRun: one run of a job has ended.
 type JobRun struct {
 	Job  string
@@ -116,4 +141,6 @@ func (Delivered) event()          {}
 func (LeaseLost) event()          {}
 func (PayloadConflict) event()    {}
 func (Swept) event()              {}
+func (Redriven) event()           {}
+func (DeadLetterFound) event()    {}
 func (JobRun) event()             {}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/txmq/txmq"
+	"github.com/txmq/txmq/internal/arrival"
 	"github.com/txmq/txmq/internal/rocketmq"
 	"github.com/txmq/txmq/model"
 )
@@ -131,7 +132,7 @@ func (c Config) withDefaults() Config {
 			handlers[i].Store = c.Store
 		}
 		if handlers[i].EventID == nil {
-			handlers[i].EventID = ownEventID
+			handlers[i].EventID = arrival.EventID
 		}
 	}
 	c.Handlers = handlers

@@ -19,7 +19,8 @@ func Permanent(err error) error {
 	return &permanentError{err}
 }
 
-func isPermanent(err error) bool {
+// IsPermanent tells whether err is, or wraps, what Permanent made.
+func IsPermanent(err error) bool {
 	var p *permanentError
 	return errors.As(err, &p)
 }
@@ -34,7 +35,8 @@ func (e *skipError) Error() string { return "skipped: " + e.reason }
 // order.
 func Skip(reason string) error { return &skipError{reason} }
 
-func isSkip(err error) bool {
+// IsSkip tells whether err is, or wraps, what Skip made.
+func IsSkip(err error) bool {
 	var s *skipError
 	return errors.As(err, &s)
 }

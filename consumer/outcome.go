@@ -62,7 +62,7 @@ func (r *run) failed(ctx, stop context.Context, err error) ending {
 		end = r.uncounted(stop, err)
 	case errors.Is(cause, errDeadline) && !errors.Is(err, errDeadline):
 		end = r.counted(stop, fmt.Errorf("%w (%v): %w", errDeadline, r.c.cfg.Deadline, err))
-	case isSkip(err):
+	case IsSkip(err):
 		end = r.skipped(stop, err)
 	default:
 		end = r.counted(stop, err)
@@ -115,7 +115,7 @@ func (r *run) recordSkip(ctx context.Context, why error) error {
 // counted writes the failed attempt: FAIL, or DEAD at the last one.
 func (r *run) counted(ctx context.Context, why error) ending {
 	attempt := r.claimed.RetryCnt + 1
-	if isPermanent(why) || attempt >= r.c.cfg.MaxAttempts {
+	if IsPermanent(why) || attempt >= r.c.cfg.MaxAttempts {
 		return r.giveUp(ctx, why)
 	}
 	f := r.failure(why)

@@ -1,9 +1,7 @@
 package consumer
 
 import (
-	"cmp"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -15,6 +13,7 @@ import (
 	"gorm.io/gorm"
 
 	"github.com/txmq/txmq"
+	"github.com/txmq/txmq/internal/arrival"
 	"github.com/txmq/txmq/internal/fault"
 	"github.com/txmq/txmq/internal/rocketmq"
 	"github.com/txmq/txmq/model"
@@ -102,8 +101,6 @@ const soon = time.Second
 // have ended.
 const settleTimeout = 5 * time.Second
 
-func ownEventID(m *primitive.MessageExt) string { return m.GetProperty(txmq.PropertyEventID) }
-
 // deliver is the whole way of a delivery, outside in: a net for what panics,
 // name, key lock, deadline, mode.
 func (r *run) deliver(stop context.Context) (end ending) {
@@ -135,50 +132,16 @@ func (r *run) deliver(stop context.Context) (end ending) {
 
 // name fills in the arrival. An error means that the message can't have a
 // record under its event ID.
-func (r *run) name() error {
-	m := r.m
-	at := model.Position{Topic: m.Topic, QueueOffset: m.QueueOffset, MsgID: m.MsgId, OffsetMsgID: m.OffsetMsgId}
-	if m.Queue != nil {
-		at.BrokerName, at.QueueID = m.Queue.BrokerName, m.Queue.QueueId
-	}
-	r.arrival = model.Arrival{Consumer: r.h.Name, PayloadHash: sha256.Sum256(m.Body), At: at}
-	var err error
-	if r.arrival.EventID, err = r.eventID(); err != nil {
-		return err
-	}
-	switch n := len(r.arrival.EventID); {
-	case n == 0:
-		return txmq.ErrMissingID
-	case n > txmq.MaxEventIDBytes:
-		return fmt.Errorf("%w that fits: it has %d bytes, at most 255 do", txmq.ErrMissingID, n)
-	}
-	return nil
-}
-
-// eventID asks the handler's function, which is the user's and may panic.
-func (r *run) eventID() (id string, err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			id, err = "", fmt.Errorf("%w: EventID panicked: %v", txmq.ErrMissingID, v)
-		}
-	}()
-	return r.h.EventID(r.m), nil
-}
-
-// place is a key for a message that can't have one of its own: where it lies,
-// or for a copy that was sent back, where the original does.
-func (r *run) place(reason string) string {
-	at := r.arrival.At
-	origin := cmp.Or(r.m.GetProperty(primitive.PropertyOriginMessageId), at.OffsetMsgID)
-	key := reason + ":" + at.MsgID + ":" + origin
-	return key[:min(len(key), txmq.MaxEventIDBytes)]
+func (r *run) name() (err error) {
+	r.arrival, err = arrival.Of(r.m, r.h.Name, r.h.EventID)
+	return err
 }
 
 func (r *run) nameless(ctx context.Context, err error) ending {
 	if r.c.cfg.MissingID == MissingRetry {
 		return later(txmq.OutcomeRetry, r.c.cfg.Backoff.after(1+int(r.m.ReconsumeTimes)), err)
 	}
-	return r.bury(ctx, "missing_id", err)
+	return r.bury(ctx, arrival.MissingID, err)
 }
 
 // bury gives a DEAD row to a message that can't have a record under its own
@@ -187,7 +150,7 @@ func (r *run) bury(ctx context.Context, reason string, why error) ending {
 	ctx, cancel := settle(ctx)
 	defer cancel()
 	f := r.failure(why)
-	f.EventID, f.RetryCnt = r.place(reason), 0
+	f.EventID, f.RetryCnt = arrival.Place(reason, r.m), 0
 	f.Err = fmt.Errorf("%s: %w", reason, why)
 	if err := r.h.Store.Bury(ctx, f); err != nil {
 		return later(txmq.OutcomeRetry, soon, errors.Join(why, err))
@@ -209,7 +172,7 @@ func (r *run) unclaimed(ctx context.Context, err error) ending {
 	switch {
 	case errors.Is(err, txmq.ErrPayloadMismatch):
 		r.c.cfg.Observe.Emit(ctx, txmq.PayloadConflict{Consumer: r.h.Name, EventID: r.arrival.EventID, MsgID: r.m.MsgId})
-		return r.bury(ctx, "payload_mismatch", err) // it names the event ID
+		return r.bury(ctx, arrival.PayloadMismatch, err) // it names the event ID
 	case err != nil:
 		return later(txmq.OutcomeRetry, soon, err)
 	}

@@ -16,26 +16,47 @@ type Config struct {
 	// Store is the database whose tables the jobs look after. Required.
 	Store *model.Store
 
-	// Broker is where jobs that send find RocketMQ. The sweep sends nothing.
+	// Broker is where compensate and the dead-letter intake find RocketMQ.
+	// Without it there is no intake; compensate runs Compensators only, and the
+	// other rows it finds due are put off and reported as its error.
 	Broker txmq.Broker
 
 	// Sweep puts PROCESSING rows whose lease is over to FAIL.
 	Sweep SweepConfig
 
+	// Compensate has FAIL rows run again that nobody seems to redeliver. Without
+	// Broker and Compensators there is no such job.
+	Compensate CompensateConfig
+
+	// Compensators have compensate call them, by handler name (the column
+	// consumer), instead of the broker. All replicas on a database have the same.
+	Compensators map[string]Compensator
+
+	// Groups names the consumer group of handlers that have a name of their own.
+	// Default: of a handler "<group>:<topic>" what stands before the last ":",
+	// and for those in DeadLetters their group.
+	Groups map[string]string
+
+	// DeadLetters are consumer groups whose dead-letter queues Run takes in: each
+	// message found there without a record gets its DEAD row. Default: none.
+	DeadLetters []DeadLetter
+
 	// Lease is how long a job stays with a replica that died while running it;
 	// a live one renews it at a third. At least 1s. Default 1m.
 	Lease time.Duration
 
-	// Drain is what a running job gets to end by itself when Run's context
+	// Drain is what a running job, and the intake, gets to end by itself when Run's context
 	// ends; then it is cancelled. -1: nothing. Default 30s.
 	Drain time.Duration
 
-	// Observe receives JobRun after each run, and what the jobs emit, such as
-	// Swept. Default: nobody looks.
+	// Observe receives JobRun after each run, and what the jobs emit: Swept,
+	// Redriven, DeadLetterFound. Default: nobody looks.
 	Observe txmq.Observe
 
 	// Logger gets what the operator should see. Default: nothing is logged.
 	Logger *slog.Logger
+
+	client *slog.Logger // as Logger was given: one that nobody asked for would become the RocketMQ client's for good
 }
 
 // SweepConfig bounds the sweep.
@@ -64,17 +85,16 @@ func (c Config) withDefaults() Config {
 	c.Sweep.Batch = cmp.Or(c.Sweep.Batch, 500)
 	c.Sweep.Max = cmp.Or(c.Sweep.Max, 20*c.Sweep.Batch)
 	c.Sweep.Timeout = cmp.Or(c.Sweep.Timeout, defaultTimeout)
+	c.Compensate = c.Compensate.withDefaults()
+	c.DeadLetters = withNames(c.DeadLetters)
+	c.client = c.Logger
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	return c
 }
 
 func (c Config) validate() error {
-	var errs []error
-	check := func(ok bool, field string, value any, want string) {
-		if !ok {
-			errs = append(errs, &txmq.FieldError{Field: "jobs.Config." + field, Value: value, Want: want})
-		}
-	}
+	var errs fields
+	check := errs.check
 	check(c.Store != nil, "Store", nil, "what model.Open returns")
 	check(c.Lease >= time.Second, "Lease", c.Lease, "at least 1s")
 	check(c.Drain >= 0 || c.Drain == never, "Drain", c.Drain, "a duration, or -1 for none")
@@ -82,8 +102,22 @@ func (c Config) validate() error {
 	check(c.Sweep.Batch >= 1 && c.Sweep.Batch <= 10_000, "Sweep.Batch", c.Sweep.Batch, "1 to 10000")
 	check(c.Sweep.Max >= c.Sweep.Batch, "Sweep.Max", c.Sweep.Max, "at least Sweep.Batch")
 	check(c.Sweep.Timeout > 0, "Sweep.Timeout", c.Sweep.Timeout, "more than 0")
+	c.Compensate.validate(check)
+	errs = append(errs, c.validateWays(check), c.validateDeadLetters(check))
 	return errors.Join(errs...)
 }
+
+// fields are what is wrong, each a *txmq.FieldError.
+type fields []error
+
+func (f *fields) check(ok bool, field string, value any, want string) {
+	if !ok {
+		*f = append(*f, &txmq.FieldError{Field: "jobs.Config." + field, Value: value, Want: want})
+	}
+}
+
+// checker notes a field that is not ok.
+type checker func(ok bool, field string, value any, want string)
 
 // never as an interval: no tick; as a drain: no wait.
 const never time.Duration = -1

@@ -120,6 +120,12 @@ func (b *bundle) replica(t *testing.T, cfg Config, jobs ...job) *replica {
 	if cfg.Store == nil {
 		cfg.Store = b.store(t)
 	}
+	return b.replicaOf(t, cfg, func(Config) []job { return jobs })
+}
+
+// replicaOf makes the jobs from the configuration as it then is.
+func (b *bundle) replicaOf(t *testing.T, cfg Config, made func(Config) []job) *replica {
+	t.Helper()
 	r := &replica{period: tickEvery, ticked: make(chan struct{}, 1), runs: make(chan txmq.JobRun, 1000)}
 	also := cfg.Observe
 	cfg.Observe = func(ctx context.Context, e txmq.Event) {
@@ -128,7 +134,8 @@ func (b *bundle) replica(t *testing.T, cfg Config, jobs ...job) *replica {
 			r.runs <- run
 		}
 	}
-	r.Runner = newRunner(cfg.withDefaults(), jobs...)
+	cfg = cfg.withDefaults()
+	r.Runner = newRunner(cfg, made(cfg)...)
 	r.schedule = func(time.Duration) cron.Schedule { return (*ticker)(r) }
 	return r
 }

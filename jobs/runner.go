@@ -43,6 +43,7 @@ type Runner struct {
 	cfg      Config
 	owner    string
 	slots    []*slot
+	link     func() broker
 	running  atomic.Bool
 	schedule func(every time.Duration) cron.Schedule
 }
@@ -53,12 +54,16 @@ func New(cfg Config) (*Runner, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	return newRunner(cfg, sweep(cfg)), nil
+	list := []job{sweep(cfg)}
+	if cfg.hasBroker() || len(cfg.Compensators) > 0 {
+		list = append(list, compensate(cfg, cfg.newRemote))
+	}
+	return newRunner(cfg, list...), nil
 }
 
 func newRunner(cfg Config, jobs ...job) *Runner {
 	r := &Runner{
-		cfg: cfg, owner: owner(),
+		cfg: cfg, owner: owner(), link: cfg.newRemote,
 		schedule: func(every time.Duration) cron.Schedule { return cron.Every(every) },
 	}
 	for _, j := range jobs {
@@ -85,10 +90,10 @@ func (r *Runner) Names() []string {
 	return names
 }
 
-// Run ticks until ctx ends, each job for the first time at once, and then waits
-// up to Drain for the job in progress, cancels it, and returns nil. A job that
-// ignores its cancelled context holds Run up. A second Run beside the first is
-// an error.
+// Run ticks until ctx ends, each job for the first time at once, and takes dead
+// letters in. Then it waits up to Drain for what is in progress, cancels it, and
+// returns nil. A job that ignores its cancelled context holds Run up. A second
+// Run beside the first is an error.
 func (r *Runner) Run(ctx context.Context) error {
 	if !r.running.CompareAndSwap(false, true) {
 		return &txmq.OpError{Op: "jobs", Err: errors.New("Run is running already")}
@@ -109,6 +114,11 @@ func (r *Runner) Run(ctx context.Context) error {
 				r.tick(work, s)
 			}
 		}))
+	}
+	var intakes sync.WaitGroup
+	defer intakes.Wait()
+	for _, l := range r.cfg.DeadLetters {
+		intakes.Go(func() { intake{Config: r.cfg, DeadLetter: l}.run(ctx) })
 	}
 	c.Start()
 	<-ctx.Done()

@@ -16,14 +16,14 @@ import (
 
 const lease = time.Minute
 
-func arrival(event string) model.Arrival {
+func arrived(event string) model.Arrival {
 	return model.Arrival{EventID: event, Consumer: "c", PayloadHash: sha256.Sum256([]byte(event)), At: model.Position{Topic: "t"}}
 }
 
 // claim makes a PROCESSING row of a worker.
 func claim(t *testing.T, s *model.Store, event, owner string) model.Held {
 	t.Helper()
-	c, err := s.Claim(t.Context(), arrival(event), owner, lease, time.Second)
+	c, err := s.Claim(t.Context(), arrived(event), owner, lease, time.Second)
 	if err != nil || c.Decision != model.Run {
 		t.Fatalf("Claim %s = %+v, %v", event, c, err)
 	}
@@ -144,7 +144,7 @@ func TestSweep(t *testing.T) {
 			claim(t, worker, "e", "dead")
 			b.clock.Add(lease)
 			h := &hooks{text: "UPDATE t_msg_consume SET status = 'FAIL'", before: func() {
-				if _, err := worker.Claim(context.WithoutCancel(t.Context()), arrival("e"), "next", lease, time.Second); err != nil {
+				if _, err := worker.Claim(context.WithoutCancel(t.Context()), arrived("e"), "next", lease, time.Second); err != nil {
 					t.Error(err)
 				}
 			}}
