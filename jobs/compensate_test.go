@@ -328,7 +328,9 @@ func TestGone(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	whole := func(f *model.Failure) { f.Body, f.Properties = []byte("body"), map[string]string{txmq.PropertyEventID: "e", "a": "b"} }
+	whole := func(f *model.Failure) {
+		f.Body, f.Properties = []byte("body"), map[string]string{txmq.PropertyEventID: "e", "a": "b"}
+	}
 	t.Run("B89 a message that the broker has deleted comes from the row", func(t *testing.T) {
 		each(t, func(t *testing.T, b *bundle) {
 			w := newWire()

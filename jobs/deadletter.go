@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/apache/rocketmq-client-go/v2/primitive"
@@ -26,7 +27,7 @@ type DeadLetter struct {
 	// Group is the consumer group. Required.
 	Group string
 
-	// Handlers are the group's, as consumer.Config has them: Topic, Name and
+	// Handlers are the group's, as consumer.Config has them: Topic, Tags, Name and
 	// EventID are read, the rest is not. A topic without one counts as having the
 	// name "<group>:<topic>" and TXMQ_EVENT_ID.
 	Handlers []consumer.Handler
@@ -63,23 +64,35 @@ func (c Config) validateDeadLetters(check checker) error {
 		errs = append(errs, rocketmq.CheckGroup(l.Group, "jobs.Config."+field+"Group"))
 		check(!seen[l.Group], field+"Group", l.Group, "each group once")
 		seen[l.Group] = true
-		topics := map[string]bool{}
+		names := map[string]bool{}
 		for j, h := range l.Handlers {
-			check(h.Topic != "" && !topics[h.Topic], fmt.Sprintf("%sHandlers[%d].Topic", field, j), h.Topic, "a topic, each once")
-			topics[h.Topic] = true
+			at := fmt.Sprintf("%sHandlers[%d].", field, j)
+			check(h.Topic != "", at+"Topic", nil, "the topic it consumes")
+			check(!names[h.Name] && len(h.Name) <= txmq.MaxEventIDBytes, at+"Name", h.Name, "a name of its own, at most 255 bytes")
+			names[h.Name] = true
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// handlerOf is the group's handler of a topic.
-func (l DeadLetter) handlerOf(topic string) consumer.Handler {
+// handlerOf is the group's handler of a message.
+func (l DeadLetter) handlerOf(m *primitive.MessageExt) consumer.Handler {
 	for _, h := range l.Handlers {
-		if h.Topic == topic {
+		if h.Topic == m.Topic && wants(h.Tags, m.GetTags()) {
 			return h
 		}
 	}
-	return consumer.Handler{Topic: topic, Name: l.Group + ":" + topic, EventID: arrival.EventID}
+	return consumer.Handler{Topic: m.Topic, Name: l.Group + ":" + m.Topic, EventID: arrival.EventID}
+}
+
+// wants tells whether a handler's Tags take a message of that tag.
+func wants(tags, tag string) bool {
+	for one := range strings.SplitSeq(tags, "||") {
+		if one = strings.TrimSpace(one); one == "" || one == "*" || one == tag {
+			return true
+		}
+	}
+	return false
 }
 
 // intake reads one dead-letter queue while Run lasts.
@@ -167,7 +180,7 @@ func (in intake) take(ctx context.Context, m *primitive.MessageExt) error {
 		return in.bury(ctx, m, a, noTopic, errNoTopic)
 	}
 	m.Topic = topic // as the handler's function has always seen it
-	h := in.handlerOf(topic)
+	h := in.handlerOf(m)
 	a, err := arrival.Of(m, h.Name, h.EventID)
 	if err != nil {
 		return in.bury(ctx, m, a, arrival.MissingID, err)

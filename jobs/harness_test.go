@@ -46,10 +46,14 @@ func each(t *testing.T, test func(*testing.T, *bundle)) {
 			test(t, newBundle(t, func() gorm.Dialector { return sqlite.Open(dsn) }))
 		})
 	})
-	t.Run("MariaDB", func(t *testing.T) {
-		dsn := testenv.MySQL(t)
-		test(t, newBundle(t, func() gorm.Dialector { return mysql.Open(dsn) }))
-	})
+	t.Run("MariaDB", func(t *testing.T) { maria(t, test) })
+}
+
+// maria runs a test on MariaDB only, for what needs two transactions at a time.
+func maria(t *testing.T, test func(*testing.T, *bundle)) {
+	t.Helper()
+	dsn := testenv.MySQL(t)
+	test(t, newBundle(t, func() gorm.Dialector { return mysql.Open(dsn) }))
 }
 
 // bubble runs a test on SQLite only, for what is about durations.

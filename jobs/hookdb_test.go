@@ -6,6 +6,7 @@ import (
 	"database/sql/driver"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/glebarez/sqlite"
@@ -15,18 +16,27 @@ import (
 )
 
 // hooks is a database/sql driver around another, which calls before, once, when
-// a statement that holds text is about to go to the database.
+// a statement that holds text is about to go to the database; or answers it with
+// fail. Once armed, commit stands in for the next COMMIT.
 type hooks struct {
 	driver.Connector
 	text   string
 	before func()
+	fail   error
 	once   sync.Once
+
+	commit func(driver.Tx) error
+	armed  atomic.Bool
 }
 
-func (h *hooks) meet(query string) {
-	if h.before != nil && strings.Contains(query, h.text) {
+func (h *hooks) meet(query string) error {
+	if !strings.Contains(query, h.text) {
+		return nil
+	}
+	if h.before != nil {
 		h.once.Do(h.before)
 	}
+	return h.fail
 }
 
 // Connect wraps a connection.
@@ -45,7 +55,9 @@ type hookedConn struct {
 }
 
 func (c *hookedConn) ExecContext(ctx context.Context, q string, args []driver.NamedValue) (driver.Result, error) {
-	c.h.meet(q)
+	if err := c.h.meet(q); err != nil {
+		return nil, err
+	}
 	return c.Conn.(driver.ExecerContext).ExecContext(ctx, q, args)
 }
 
@@ -58,7 +70,20 @@ func (c *hookedConn) PrepareContext(ctx context.Context, q string) (driver.Stmt,
 }
 
 func (c *hookedConn) BeginTx(ctx context.Context, o driver.TxOptions) (driver.Tx, error) {
-	return c.Conn.(driver.ConnBeginTx).BeginTx(ctx, o)
+	tx, err := c.Conn.(driver.ConnBeginTx).BeginTx(ctx, o)
+	return &hookedTx{Tx: tx, h: c.h}, err
+}
+
+type hookedTx struct {
+	driver.Tx
+	h *hooks
+}
+
+func (t *hookedTx) Commit() error {
+	if t.h.armed.CompareAndSwap(true, false) {
+		return t.h.commit(t.Tx)
+	}
+	return t.Tx.Commit()
 }
 
 // sqliteConnector makes a connector of a driver that has none.
