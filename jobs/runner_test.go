@@ -226,6 +226,44 @@ func TestZone(t *testing.T) {
 			at = next
 		}
 	})
+	for name, at := range map[string]time.Time{ // a bubble's time begins in 2000
+		"spring": time.Date(2000, time.April, 2, 10, 0, 0, 0, time.UTC),
+		"autumn": time.Date(2000, time.October, 29, 9, 0, 0, 0, time.UTC),
+	} {
+		t.Run("B65 a process in a zone with summer time skips no run and doubles none, in "+name, func(t *testing.T) {
+			zone, err := time.LoadLocation("America/Los_Angeles")
+			if err != nil {
+				t.Skip(err)
+			}
+			local := time.Local
+			time.Local = zone
+			defer func() { time.Local = local }()
+			bubble(t, func(t *testing.T, b *bundle) {
+				<-time.After(time.Until(at.Add(-2 * time.Hour)))
+				_, before := time.Now().Zone()
+				ran := make(chan time.Time, 1)
+				r := b.replica(t, Config{}, job{
+					name: "half-hourly", every: 30 * time.Minute, timeout: time.Minute,
+					run: func(context.Context) (Result, error) { ran <- time.Now(); return Result{}, nil },
+				})
+				r.schedule = func(every time.Duration) cron.Schedule { return cron.Every(every) }
+				r.start(t)
+				last := <-ran
+				for range 8 {
+					<-r.runs
+					b.clock.Add(30 * time.Minute) // the database's
+					next := <-ran
+					if got := next.Sub(last); got != 30*time.Minute {
+						t.Errorf("run after %v comes %v later, want 30m", last, got)
+					}
+					last = next
+				}
+				if _, after := last.Zone(); after == before {
+					t.Errorf("no switch between %v and %v", at, last)
+				}
+			})
+		})
+	}
 }
 
 func TestNew(t *testing.T) {
@@ -248,7 +286,7 @@ func TestNew(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if names := r.Names(); !slices.Equal(names, []string{"sweep"}) {
+			if names := r.Names(); !slices.Equal(names, []string{"sweep"}) { // the zero configuration sends nothing
 				t.Errorf("Names = %v", names)
 			}
 			got := r.cfg.Sweep
