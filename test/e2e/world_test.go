@@ -36,6 +36,7 @@ type world struct {
 	db      *gorm.DB
 	store   *model.Store
 	ns      string
+	broker  string        // its address
 	keys    remoting.Keys // where the broker has ACL on
 	topic   string
 	senders string // producer group
@@ -68,7 +69,7 @@ func newBareWorld(t *testing.T, keys remoting.Keys, nameServer, broker string, q
 	t.Cleanup(cancel)
 	name := "e2e-" + strings.ToLower(rand.Text()[:12])
 	w := &world{
-		ctx: ctx, ns: nameServer, keys: keys, topic: name, senders: "p-" + name, group: "c-" + name, handler: "shares",
+		ctx: ctx, ns: nameServer, broker: broker, keys: keys, topic: name, senders: "p-" + name, group: "c-" + name, handler: "shares",
 	}
 	w.makeTopic(t, broker, queues)
 	w.dsn = testenv.MySQL(t)
@@ -119,7 +120,7 @@ func (w *world) makeTopic(t *testing.T, broker string, queues int) {
 	t.Helper()
 	must(t, w.keys.CreateTopic(w.ctx, broker, w.topic, queues, 6))
 	t.Cleanup(func() {
-		for _, topic := range []string{w.topic, "%RETRY%" + w.group, "%RETRY%o-" + w.topic} {
+		for _, topic := range []string{w.topic, "%RETRY%" + w.group, "%DLQ%" + w.group, "%RETRY%o-" + w.topic} {
 			for addr, code := range map[string]int{broker: remoting.DeleteTopicInBroker, w.ns: remoting.DeleteTopicInNameSrv} {
 				ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 				_, _ = w.keys.Call(ctx, addr, remoting.Request(code, map[string]string{"topic": topic}, nil)) // a tidy broker is a courtesy
