@@ -99,6 +99,7 @@ func wants(tags, tag string) bool {
 type intake struct {
 	Config
 	DeadLetter
+	again time.Duration // between two looks for a queue that does not exist yet
 }
 
 // readers is the consumer group that reads the queue, one for each database:
@@ -113,8 +114,8 @@ func (in intake) readers() string {
 	return name
 }
 
-// lookAgain is how often a queue that does not exist yet is looked for. The
-// broker makes it with the first dead letter, and keeps what is in it for days.
+// lookAgain is the default of intake.again. The broker makes the queue with the
+// first dead letter, and keeps what is in it for days.
 const lookAgain = 30 * time.Second
 
 // run reads the queue until ctx ends, as soon as there is one.
@@ -131,7 +132,7 @@ func (in intake) run(ctx context.Context) {
 	starting, started := context.WithCancel(ctx)
 	defer started()
 	// Run returns nil, always.
-	_ = loop.Loop{Interval: lookAgain, Step: func(ctx context.Context) (bool, error) {
+	_ = loop.Loop{Interval: in.again, Step: func(ctx context.Context) (bool, error) {
 		err := c.Start(ctx)
 		level := slog.LevelWarn
 		if errors.Is(err, txmq.ErrRefused) {

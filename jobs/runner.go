@@ -44,6 +44,7 @@ type Runner struct {
 	owner    string
 	slots    []*slot
 	link     func() broker
+	again    time.Duration // see intake
 	running  atomic.Bool
 	schedule func(every time.Duration) cron.Schedule
 }
@@ -63,7 +64,7 @@ func New(cfg Config) (*Runner, error) {
 
 func newRunner(cfg Config, jobs ...job) *Runner {
 	r := &Runner{
-		cfg: cfg, owner: owner(), link: cfg.newRemote,
+		cfg: cfg, owner: owner(), link: cfg.newRemote, again: lookAgain,
 		schedule: func(every time.Duration) cron.Schedule { return cron.Every(every) },
 	}
 	for _, j := range jobs {
@@ -118,7 +119,7 @@ func (r *Runner) Run(ctx context.Context) error {
 	var intakes sync.WaitGroup
 	defer intakes.Wait()
 	for _, l := range r.cfg.DeadLetters {
-		intakes.Go(func() { intake{Config: r.cfg, DeadLetter: l}.run(ctx) })
+		intakes.Go(func() { intake{Config: r.cfg, DeadLetter: l, again: r.again}.run(ctx) })
 	}
 	c.Start()
 	<-ctx.Done()

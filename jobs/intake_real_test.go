@@ -1,0 +1,135 @@
+package jobs
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/apache/rocketmq-client-go/v2/primitive"
+	client "github.com/apache/rocketmq-client-go/v2/producer"
+
+	"github.com/txmq/txmq"
+	"github.com/txmq/txmq/internal/loop"
+	"github.com/txmq/txmq/internal/remoting"
+	"github.com/txmq/txmq/internal/testenv"
+)
+
+// said is a logger that tells when a message was written.
+type said struct {
+	slog.Handler
+	text  string
+	heard chan struct{}
+}
+
+func (s *said) Enabled(context.Context, slog.Level) bool { return true }
+
+func (s *said) Handle(_ context.Context, r slog.Record) error {
+	if r.Message == s.text {
+		select {
+		case s.heard <- struct{}{}:
+		default:
+		}
+	}
+	return nil
+}
+
+func (s *said) WithAttrs([]slog.Attr) slog.Handler { return s }
+func (s *said) WithGroup(string) slog.Handler      { return s }
+
+func TestQueueThatComesLate(t *testing.T) {
+	ns, broker := testenv.NameServer(t), testenv.Broker(t)
+	maria(t, func(t *testing.T, b *bundle) {
+		group := "late-" + strings.ToLower(rand.Text()[:12])
+		log := &said{text: "dead letters can't be taken in yet", heard: make(chan struct{}, 1)}
+		events := make(chan txmq.DeadLetterFound, 10)
+		r, err := New(Config{
+			Store: b.store(t), Broker: txmq.Broker{NameServers: []string{ns}},
+			Sweep: SweepConfig{Every: -1}, Compensate: CompensateConfig{Every: -1},
+			DeadLetters: []DeadLetter{{Group: group}}, Logger: slog.New(log),
+			Observe: func(_ context.Context, e txmq.Event) {
+				if e, ok := e.(txmq.DeadLetterFound); ok {
+					events <- e
+				}
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.again = 100 * time.Millisecond
+		run := func(until func()) {
+			ctx, stop := context.WithCancel(t.Context())
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				if err := r.Run(ctx); err != nil {
+					t.Errorf("Run = %v", err)
+				}
+			})
+			until()
+			stop()
+			wg.Wait()
+		}
+		run(func() { <-log.heard }) // a stop that comes before the queue
+		run(func() {
+			<-log.heard
+			topic := "%DLQ%" + group
+			if err := remoting.CreateTopic(t.Context(), broker, topic, 1, 6); err != nil {
+				t.Error(err)
+				return
+			}
+			t.Cleanup(func() { dropTopic(broker, ns, topic) })
+			known(t, ns, topic)
+			if err := letter(ns, topic); err != nil {
+				t.Error(err)
+				return
+			}
+			if e := <-events; e.EventID != "e" || e.Consumer != group+":order-paid" {
+				t.Errorf("event %+v", e)
+			}
+		})
+	})
+}
+
+// known waits until the name server has heard of the topic.
+func known(t *testing.T, ns, topic string) {
+	t.Helper()
+	ctx, yes := context.WithCancel(t.Context())
+	defer yes()
+	_ = loop.Loop{Interval: 20 * time.Millisecond, Step: func(ctx context.Context) (bool, error) {
+		if brokers, _ := remoting.Brokers(ctx, ns, topic); len(brokers) > 0 {
+			yes()
+		}
+		return false, nil
+	}}.Run(ctx)
+}
+
+// letter puts a message into a dead-letter queue, by the bare client: txmq
+// refuses system topics.
+func letter(ns, topic string) error {
+	m := primitive.NewMessage(topic, []byte("x"))
+	m.WithProperty(txmq.PropertyEventID, "e")
+	m.WithProperty(primitive.PropertyRetryTopic, "order-paid")
+	p, err := client.NewDefaultProducer(client.WithNsResolver(primitive.NewPassthroughResolver([]string{ns})),
+		client.WithGroupName("p-late"), client.WithInstanceName(fmt.Sprint("p-late-", time.Now().UnixNano())))
+	if err != nil {
+		return err
+	}
+	if err := p.Start(); err != nil {
+		return err
+	}
+	defer func() { _ = p.Shutdown() }()
+	_, err = p.SendSync(context.Background(), m)
+	return err
+}
+
+func dropTopic(broker, ns, topic string) {
+	for addr, code := range map[string]int{broker: remoting.DeleteTopicInBroker, ns: remoting.DeleteTopicInNameSrv} {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		_, _ = remoting.Call(ctx, addr, remoting.Request(code, map[string]string{"topic": topic}, nil)) // a tidy broker is a courtesy
+		cancel()
+	}
+}
