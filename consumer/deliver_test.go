@@ -72,6 +72,18 @@ func TestDeliver(t *testing.T) {
 			}
 		})
 
+		t.Run("the record says when the broker will bring it, which is not when it was asked to", func(t *testing.T) {
+			c := b.consumer(t, mode(func(context.Context, *gorm.DB, *Delivery) error { return errors.New("not now") }),
+				func(c *Config) { c.Backoff.Min = 31 * time.Minute })
+			if r := c.deliver(ctx, message("pay:late", "x")); r.Delay != 31*time.Minute {
+				t.Errorf("asked for %v", r.Delay)
+			}
+			r := b.record(t, "pay:late")
+			if got := r.NextRetryAt.Sub(r.UpdatedAt.Time); got != time.Hour {
+				t.Errorf("due after %v, want 1h: the broker has no level between 30m and that", got)
+			}
+		})
+
 		t.Run("B25 attempts used up end in DEAD and the dead-letter queue", func(t *testing.T) {
 			c := b.consumer(t, mode(func(context.Context, *gorm.DB, *Delivery) error { return errors.New("never works") }),
 				func(c *Config) { c.MaxAttempts = 3 })

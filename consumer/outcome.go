@@ -119,8 +119,11 @@ func (r *run) counted(ctx context.Context, why error) ending {
 		return r.giveUp(ctx, why)
 	}
 	f := r.failure(why)
-	f.Dead, f.RetryIn = false, r.c.cfg.Backoff.after(attempt)
-	return r.write(ctx, f, later(txmq.OutcomeRetry, f.RetryIn, why))
+	wait := r.c.cfg.Backoff.after(attempt)
+	// The broker comes up to an hour later than it is asked to: a job that went by
+	// what was asked would send a copy beside the broker's.
+	f.Dead, f.RetryIn = false, rocketmq.Delay(wait)
+	return r.write(ctx, f, later(txmq.OutcomeRetry, wait, why))
 }
 
 // giveUp writes DEAD and sends the message to the dead-letter queue.

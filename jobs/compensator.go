@@ -22,8 +22,8 @@ const (
 )
 
 var (
-	errDeadline = errors.New("Compensator's deadline is over")
-	errGoexit   = errors.New("Compensator ended its goroutine without returning")
+	errDeadline = errors.New("the Compensator's deadline is over")
+	errGoexit   = errors.New("the Compensator ended its goroutine without returning")
 	errUsedUp   = errors.New("attempts are used up: the workers of earlier runs died")
 )
 

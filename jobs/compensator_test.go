@@ -169,7 +169,7 @@ func TestCompensator(t *testing.T) {
 	t.Run("a stop costs no attempt", func(t *testing.T) {
 		each(t, func(t *testing.T, b *bundle) {
 			ctx, stop := context.WithCancel(t.Context())
-			h := b.compensator(t, func(ctx context.Context, tx *gorm.DB, r model.ConsumeRecord) error {
+			h := b.compensator(t, func(ctx context.Context, _ *gorm.DB, _ model.ConsumeRecord) error {
 				stop()
 				<-ctx.Done()
 				return ctx.Err()

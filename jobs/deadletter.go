@@ -188,7 +188,7 @@ func (in intake) take(ctx context.Context, m *primitive.MessageExt) error {
 	}
 	rec, err := in.Store.Find(ctx, a.EventID, a.Consumer)
 	switch {
-	case err == nil && rec.Arrival().PayloadHash != a.PayloadHash:
+	case err == nil && differs(rec.Arrival().PayloadHash, a.PayloadHash):
 		return in.bury(ctx, m, a, arrival.PayloadMismatch, txmq.ErrPayloadMismatch)
 	case !errors.Is(err, txmq.ErrNotFound):
 		return err // nil: it has its record
@@ -199,6 +199,9 @@ func (in intake) take(ctx context.Context, m *primitive.MessageExt) error {
 	in.found(ctx, m, a, nil)
 	return nil
 }
+
+// differs: a record of all zeroes does not know its hash.
+func differs(recorded, seen [32]byte) bool { return recorded != seen && recorded != [32]byte{} }
 
 // topicOf is the topic that the message was sent to. A group with one handler
 // can't have had it from another.

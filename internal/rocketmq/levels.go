@@ -29,3 +29,6 @@ func Level(d time.Duration) int {
 	}
 	return MaxLevel
 }
+
+// Delay is how long the broker waits that is asked for d.
+func Delay(d time.Duration) time.Duration { return levels[Level(d)-1] }

@@ -27,6 +27,9 @@ func TestLevel(t *testing.T) {
 		if got := Level(d); got != want {
 			t.Errorf("Level(%v) = %d, want %d", d, got, want)
 		}
+		if got := Delay(d); got < min(d, 2*time.Hour) || Level(got) != want {
+			t.Errorf("Delay(%v) = %v, which is level %d, want %d", d, got, Level(got), want)
+		}
 	}
 }
 

@@ -113,7 +113,7 @@ func (w *world) stored(t *testing.T, topic string) int {
 	if brokers, _ := remoting.Brokers(w.ctx, w.ns, topic); len(brokers) == 0 {
 		return 0
 	}
-	res, err := remoting.Call(w.ctx, w.broker, remoting.Request(remoting.GetMaxOffset, map[string]string{"topic": topic, "queueId": "0"}, nil))
+	res, err := remoting.Call(w.ctx, w.at, remoting.Request(remoting.GetMaxOffset, map[string]string{"topic": topic, "queueId": "0"}, nil))
 	must(t, err)
 	n, err := strconv.Atoi(res.ExtFields["offset"])
 	must(t, err)
@@ -176,7 +176,7 @@ func TestRedrive(t *testing.T) {
 		}
 	})
 
-	onVersions(t, "B25 poison message: DEAD, in the dead-letter queue, and back by hand under its event ID", func(t *testing.T, w *world, clock *dbclock.Offset) {
+	onVersions(t, "B25 poison message: DEAD, in the dead-letter queue, and back by hand under its event ID", func(t *testing.T, w *world, _ *dbclock.Offset) {
 		seen, fails := new(events), new(sync.Map)
 		fails.Store("poison", true)
 		p := w.producer(t, new(events))
@@ -225,7 +225,7 @@ func TestRedrive(t *testing.T) {
 		}
 	})
 
-	onVersions(t, "a retry by hand that races the job has one effect", func(t *testing.T, w *world, clock *dbclock.Offset) {
+	onVersions(t, "a retry by hand that races the job has one effect", func(t *testing.T, w *world, _ *dbclock.Offset) {
 		seen := new(events)
 		p := w.producer(t, new(events))
 		w.send(t, p, "a")
@@ -302,7 +302,7 @@ func TestRedrive(t *testing.T) {
 		}
 	})
 
-	onVersions(t, "B89 DEAD row whose message the broker has deleted comes from the row", func(t *testing.T, w *world, clock *dbclock.Offset) {
+	onVersions(t, "B89 DEAD row whose message the broker has deleted comes from the row", func(t *testing.T, w *world, _ *dbclock.Offset) {
 		o, seen := w.observer(t), new(events)
 		p := w.producer(t, new(events))
 		w.send(t, p, "a")

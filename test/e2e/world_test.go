@@ -36,7 +36,7 @@ type world struct {
 	db      *gorm.DB
 	store   *model.Store
 	ns      string
-	broker  string        // its address
+	at      string        // the broker's address
 	keys    remoting.Keys // where the broker has ACL on
 	topic   string
 	senders string // producer group
@@ -69,7 +69,7 @@ func newBareWorld(t *testing.T, keys remoting.Keys, nameServer, broker string, q
 	t.Cleanup(cancel)
 	name := "e2e-" + strings.ToLower(rand.Text()[:12])
 	w := &world{
-		ctx: ctx, ns: nameServer, broker: broker, keys: keys, topic: name, senders: "p-" + name, group: "c-" + name, handler: "shares",
+		ctx: ctx, ns: nameServer, at: broker, keys: keys, topic: name, senders: "p-" + name, group: "c-" + name, handler: "shares",
 	}
 	w.makeTopic(t, broker, queues)
 	w.dsn = testenv.MySQL(t)
