@@ -123,10 +123,16 @@ func (d *redrive) stuck(r model.ConsumeRecord) string {
 	return ""
 }
 
+// errNowhere is of rows that were adopted from another's table.
+var errNowhere = errors.New("the record does not say where its message lies: have it published again, or resolve the record")
+
 // homeless says what is missing for the row to have a way.
 func (c Config) homeless(r model.ConsumeRecord) error {
 	if c.Compensators[r.Consumer] != nil {
 		return nil
+	}
+	if r.Position.Topic == "" {
+		return errNowhere
 	}
 	if !c.hasBroker() {
 		return &txmq.FieldError{

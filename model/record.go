@@ -93,8 +93,12 @@ type Arrival struct {
 }
 
 func (a Arrival) check() error {
+	keys := [][2]string{{"event ID", a.EventID}, {"handler name", a.Consumer}}
+	if a.PayloadHash != [32]byte{} { // an adopted row tells neither
+		keys = append(keys, [2]string{"topic", a.At.Topic})
+	}
 	return errors.Join(
-		checkKeys([2]string{"event ID", a.EventID}, [2]string{"handler name", a.Consumer}, [2]string{"topic", a.At.Topic}),
+		checkKeys(keys...),
 		checkWidths([2]string{"broker name", a.At.BrokerName}, [2]string{"message ID", a.At.MsgID},
 			[2]string{"offset message ID", a.At.OffsetMsgID}))
 }

@@ -18,7 +18,6 @@ import (
 
 	"github.com/glebarez/sqlite"
 	"github.com/rogpeppe/go-internal/testscript"
-	"go.uber.org/goleak"
 	"gorm.io/driver/mysql"
 	"gorm.io/gorm"
 	"gorm.io/gorm/logger"
@@ -37,7 +36,7 @@ type checked struct{ m *testing.M }
 
 func (c checked) Run() int {
 	code := c.m.Run()
-	if err := goleak.Find(); err != nil && code == 0 {
+	if err := testenv.Leaks(); err != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}

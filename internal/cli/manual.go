@@ -9,6 +9,7 @@ import (
 	"os/user"
 
 	"github.com/txmq/txmq"
+	"github.com/txmq/txmq/jobs"
 	"github.com/txmq/txmq/model"
 )
 
@@ -151,13 +152,45 @@ func refusals(errs []error) error {
 	return failed(errors.Join(errs...), hint)
 }
 
-type recordsRetry struct{ manual }
+type recordsRetry struct {
+	manual
+	ways
+}
 
-// Run makes the records due again, with one more attempt.
+// Run makes the records due again, with one more attempt, and has the broker
+// deliver their messages at once where one is named.
 func (c *recordsRetry) Run(ctx context.Context, a *app) error {
+	b, err := a.broker(false)
+	if err != nil {
+		return err
+	}
 	return c.run(ctx, a, model.Fail, func(s *model.Store, r model.ConsumeRecord) (string, error) {
-		return "due at once: the compensate job delivers it", s.Retry(ctx, r, c.by())
+		if err := s.Retry(ctx, r, c.by()); err != nil {
+			return "", err
+		}
+		if len(b.NameServers) == 0 {
+			return "due at once: the compensate job delivers it", nil
+		}
+		return c.redrive(ctx, jobs.Config{Store: s, Broker: b, Groups: c.Groups}, r), nil
 	})
+}
+
+// redrive says what became of the delivery. The record is due whatever did, so a
+// failure here is the job's to mend.
+func (c *recordsRetry) redrive(ctx context.Context, cfg jobs.Config, r model.ConsumeRecord) string {
+	runner, err := jobs.New(cfg)
+	way := txmq.RedriveWay("")
+	if err == nil {
+		way, err = runner.Redrive(ctx, r.EventID, r.Consumer)
+	}
+	switch {
+	case err != nil:
+		return "due at once, but not delivered yet: " + err.Error()
+	case way == "":
+		return "a job was quicker to deliver it"
+	default:
+		return "delivered again: " + string(way)
+	}
 }
 
 type recordsResolve struct{ manual }

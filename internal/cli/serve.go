@@ -11,7 +11,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/txmq/txmq"
 	"github.com/txmq/txmq/jobs"
+	"github.com/txmq/txmq/model"
 )
 
 type serveCommand struct {
@@ -19,6 +21,37 @@ type serveCommand struct {
 	Listen     string        `default:"127.0.0.1:8085" placeholder:"ADDR" help:"Address of /livez and /readyz."`
 	Drain      time.Duration `default:"30s" help:"What a running job gets to end by itself on SIGTERM."`
 	SweepEvery time.Duration `default:"1m" help:"How often rows whose worker died are put to FAIL."`
+
+	CompensateEvery time.Duration `default:"1m" help:"How often FAIL rows that nobody redelivers are delivered again. Needs --name-servers."`
+	Stale           time.Duration `default:"5m" help:"How long a FAIL row is over its next retry before nobody counts as redelivering it."`
+	DeadLetters     []string      `placeholder:"GROUP,..." help:"Consumer groups whose dead-letter queues are taken in: a DEAD row for each message without a record."`
+	ways
+}
+
+// ways tells jobs where to send what is delivered again.
+type ways struct {
+	Groups map[string]string `name:"group" placeholder:"HANDLER=GROUP;..." help:"The consumer group of a handler with a name of its own. Default: what stands before the last colon of GROUP:TOPIC."`
+}
+
+// jobs is what runs, in the words of jobs.Config.
+func (c *serveCommand) jobs(store *model.Store, broker txmq.Broker, log *slog.Logger) jobs.Config {
+	cfg := jobs.Config{
+		Store: store, Broker: broker, Drain: c.Drain, Logger: log, Groups: c.Groups,
+		Sweep:      jobs.SweepConfig{Every: c.SweepEvery},
+		Compensate: jobs.CompensateConfig{Every: c.CompensateEvery, Stale: c.Stale},
+	}
+	for _, group := range c.DeadLetters {
+		cfg.DeadLetters = append(cfg.DeadLetters, jobs.DeadLetter{Group: group})
+	}
+	return cfg
+}
+
+// wholeSeconds is what cron counts in.
+func (a *app) wholeSeconds(name string, d time.Duration) error {
+	if d < time.Second || d%time.Second != 0 {
+		return usage("give whole seconds, such as 1m", "%s is %v", a.called(name), d)
+	}
+	return nil
 }
 
 // Run serves until ctx ends, and then stops cleanly: readiness fails at once,
@@ -30,10 +63,10 @@ func (c *serveCommand) Run(ctx context.Context, a *app) error {
 	if c.Drain == 0 {
 		c.Drain = -1 // none, in the words of jobs.Config
 	}
-	if c.SweepEvery < time.Second || c.SweepEvery%time.Second != 0 {
-		return usage("give whole seconds, such as 1m", "%s is %v", a.called("sweep-every"), c.SweepEvery)
+	if err := errors.Join(a.wholeSeconds("sweep-every", c.SweepEvery), a.wholeSeconds("compensate-every", c.CompensateEvery)); err != nil {
+		return err
 	}
-	broker, err := a.broker(false) // no job sends yet
+	broker, err := a.broker(len(c.DeadLetters) > 0)
 	if err != nil {
 		return err
 	}
@@ -43,10 +76,7 @@ func (c *serveCommand) Run(ctx context.Context, a *app) error {
 	}
 	defer closeDB()
 	log := c.logger(a.stderr)
-	runner, err := jobs.New(jobs.Config{
-		Store: store, Broker: broker, Drain: c.Drain, Logger: log,
-		Sweep: jobs.SweepConfig{Every: c.SweepEvery},
-	})
+	runner, err := jobs.New(c.jobs(store, broker, log))
 	if err != nil {
 		return err
 	}

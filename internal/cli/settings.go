@@ -64,6 +64,8 @@ func (s setting) want() string {
 		return "a duration such as 30s"
 	case s.flag.Target.Kind() == reflect.Slice:
 		return "values with commas between them"
+	case s.flag.Target.Kind() == reflect.Map:
+		return "NAME=VALUE, with semicolons between them"
 	case s.flag.Target.CanInt():
 		return "a whole number"
 	default:

@@ -15,6 +15,10 @@ func Main(m *testing.M, more ...goleak.Option) {
 	goleak.VerifyTestMain(m, append(ignores(), more...)...)
 }
 
+// Leaks is nil when no goroutine is left but those that Main lets be, for a
+// package whose TestMain is another's.
+func Leaks() error { return goleak.Find(ignores()...) }
+
 func ignores() []goleak.Option {
 	options := make([]goleak.Option, 0, len(known))
 	for _, k := range known {
