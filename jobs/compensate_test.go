@@ -299,6 +299,48 @@ func TestCompensate(t *testing.T) {
 			}
 		})
 	})
+	t.Run("one run ends at its bound, the next tick goes on", func(t *testing.T) {
+		bubble(t, func(t *testing.T, b *bundle) {
+			h := b.healer(t, newWire(), func(c *Config) { c.Compensate.Batch, c.Compensate.Max = 2, 5 })
+			for i := range 9 {
+				failed(t, h.cfg.Store, of(fmt.Sprint("e", i), handler))
+			}
+			b.clock.Add(stale)
+			for _, want := range []Result{{Done: 4, More: true}, {Done: 4, More: true}, {Done: 1}} {
+				res, err := h.RunOnce(t.Context(), "compensate")
+				if res.Took = 0; err != nil || res != want {
+					t.Errorf("RunOnce = %+v, %v; want %+v", res, err, want)
+				}
+			}
+		})
+	})
+	t.Run("rows that handlers hold are left to them, and not tried over and over", func(t *testing.T) {
+		maria(t, func(t *testing.T, b *bundle) {
+			hs := &hooks{text: "redriven_at ="}
+			db := b.hooked(t, hs)
+			h := b.healer(t, newWire(), func(c *Config) {
+				c.Compensate.Batch, c.Compensate.Max = 2, 20
+				c.Store = b.storeOn(t, db)
+			})
+			tx, err := b.store(t).Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer tx.Rollback()
+			for i := range 2 {
+				a := of(fmt.Sprint("e", i), handler)
+				failed(t, h.cfg.Store, a)
+				if c, err := tx.Apply(t.Context(), a, time.Second); err != nil || c.Decision != model.Run {
+					t.Fatalf("Apply = %+v, %v", c, err)
+				}
+			}
+			b.clock.Add(stale)
+			res, err := h.RunOnce(t.Context(), "compensate")
+			if err != nil || res.Done != 0 || !res.More || hs.met.Load() != 2 {
+				t.Errorf("RunOnce = %+v, %v with %d tries; want each row tried once", res, err, hs.met.Load())
+			}
+		})
+	})
 	t.Run("a refusal is told, and the row waits its interval", func(t *testing.T) {
 		bubble(t, func(t *testing.T, b *bundle) {
 			w := newWire()

@@ -254,6 +254,24 @@ func TestCompensator(t *testing.T) {
 			}
 		})
 	})
+	t.Run("a delivery that comes between the job's look and its claim has the row", func(t *testing.T) {
+		each(t, func(t *testing.T, b *bundle) {
+			other := b.store(t)
+			hs := &hooks{text: "INSERT INTO t_msg_consume", before: func() {
+				if c, err := other.Claim(context.WithoutCancel(t.Context()), of("e", "c"), "worker", lease, time.Second); err != nil || c.Decision != model.Run {
+					t.Errorf("Claim = %+v, %v", c, err)
+				}
+			}}
+			db := b.hooked(t, hs)
+			h := b.compensator(t, func(context.Context, *gorm.DB, model.ConsumeRecord) error { t.Error("it ran"); return nil },
+				func(c *Config) { c.Store = b.storeOn(t, db) })
+			due(t, other, "e")
+			h.once(t, 0)
+			if r := found(t, other, "e", "c"); r.Status != model.Processing || r.Owner != "worker" || h.seen() != nil {
+				t.Errorf("row is %s of %q, events %+v; want the worker's, and none", r.Status, r.Owner, h.seen())
+			}
+		})
+	})
 	t.Run("a worker that came back from the dead finds its lease gone", func(t *testing.T) {
 		maria(t, func(t *testing.T, b *bundle) {
 			other := b.store(t)

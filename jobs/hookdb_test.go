@@ -24,6 +24,7 @@ type hooks struct {
 	before func()
 	fail   error
 	once   sync.Once
+	met    atomic.Int64 // statements that held text
 
 	commit func(driver.Tx) error
 	armed  atomic.Bool
@@ -33,6 +34,7 @@ func (h *hooks) meet(query string) error {
 	if !strings.Contains(query, h.text) {
 		return nil
 	}
+	h.met.Add(1)
 	if h.before != nil {
 		h.once.Do(h.before)
 	}
