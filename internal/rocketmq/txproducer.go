@@ -139,6 +139,10 @@ func NewTxProducer(cfg TxConfig) (*TxProducer, error) {
 // after success it is an error.
 func (p *TxProducer) Start(ctx context.Context) error {
 	return p.life.start(func() error {
+		if s, ok := standIn(ctx); ok {
+			p.client = &txStandIn{listener: (*listener)(p), send: s.Send}
+			return nil
+		}
 		brokers, missing, err := p.lookUp(ctx)
 		if err != nil {
 			return err

@@ -2,9 +2,10 @@ package testenv
 
 import (
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/txmq/txmq/internal/services"
 )
 
 // DefaultVersion is the RocketMQ version that NameServer and Broker stand for.
@@ -75,7 +76,7 @@ func suffix(version string) string {
 // need returns the value of a variable, or ends the test for want of the service.
 func need(tb testing.TB, variable, service string) string {
 	tb.Helper()
-	if value := lookup(variable); value != "" {
+	if value := services.Lookup(variable); value != "" {
 		return value
 	}
 	const text = "%s is not set: run scripts/services up %s"
@@ -84,46 +85,4 @@ func need(tb testing.TB, variable, service string) string {
 	}
 	tb.Skipf(text, variable, service)
 	return ""
-}
-
-// lookup returns a variable of the environment, else of the services' file, else "".
-// The file is read each time: services may come up while a long test run lasts.
-func lookup(variable string) string {
-	if value := os.Getenv(variable); value != "" {
-		return value
-	}
-	dir, err := os.Getwd()
-	if err != nil {
-		return ""
-	}
-	return parse(envFile(dir))[variable]
-}
-
-// envFile returns the text of .services/env in dir or the next module root above
-// it that has one; bench is a module of its own inside ours.
-func envFile(dir string) string {
-	for {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			if text, err := os.ReadFile(filepath.Join(dir, ".services", "env")); err == nil {
-				return string(text)
-			}
-		}
-		up := filepath.Dir(dir)
-		if up == dir {
-			return ""
-		}
-		dir = up
-	}
-}
-
-// parse reads lines of NAME=value. Values are taken as they stand, unquoted.
-func parse(text string) map[string]string {
-	values := make(map[string]string)
-	for line := range strings.Lines(text) {
-		name, value, ok := strings.Cut(strings.TrimSpace(line), "=")
-		if ok && !strings.HasPrefix(name, "#") {
-			values[name] = value
-		}
-	}
-	return values
 }
