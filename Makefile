@@ -1,5 +1,6 @@
 # make demo    the main job on real services: kills, lost requests, and the sums
 # make test    every test, with MariaDB and RocketMQ brokers on loopback
+# make bench   txmq against the raw client
 # make check   format, vet, lint, tidy
 # All set themselves up; see scripts/services for what they bring to loopback.
 
@@ -7,7 +8,7 @@ GOLANGCI_VERSION := v2.15.0
 GOLANGCI := bin/golangci-lint-$(GOLANGCI_VERSION)
 export GOFLAGS ?= -buildvcs=false
 
-.PHONY: check test soak demo demo-real services clean
+.PHONY: check test soak bench demo demo-real services clean
 
 check: $(GOLANGCI)
 	go mod tidy -diff
@@ -15,6 +16,7 @@ check: $(GOLANGCI)
 	go vet -tags txmq_fault ./...
 	$(GOLANGCI) fmt --diff
 	$(GOLANGCI) run
+	cd bench && go mod tidy -diff && go vet ./... && ../$(GOLANGCI) fmt --diff && ../$(GOLANGCI) run
 	bash -n scripts/services scripts/test .ci/run
 
 # Built from source at a fixed version: an upgrade must not change the rules.
@@ -31,6 +33,10 @@ soak: services
 	go test ./test/e2e -run Kill -count=10 -timeout 60m
 	TXMQ_SOAK=1 go test ./test/e2e -run Stopped -v -timeout 20m
 	TXMQ_SOAK=1 go test ./test/soak -v -timeout 30m
+
+# BENCH_ARGS=-quick for less than 10 minutes; docs/performance.md tells the method.
+bench: services
+	cd bench && go run . $(BENCH_ARGS)
 
 services:
 	scripts/services up

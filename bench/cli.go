@@ -57,6 +57,7 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	list := flags.Bool("list", false, "print the names, one a line")
 	only := flags.String("only", "", "run these only: `NAME[,NAME]`")
 	short := flags.Bool("quick", false, "fewer blocks: all within 10 minutes")
+	profiles := flags.String("profile", "", "write cpu.pprof and allocs.pprof into `DIR`")
 	verbose := flags.Bool("v", false, "tell of each block")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -86,7 +87,14 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) error
 		r.sizes = quick
 	}
 	rlog.SetLogLevel("error") // until txmq's first component takes the client's logger over
-	return r.all(ctx, chosen)
+	if *profiles == "" {
+		return r.all(ctx, chosen)
+	}
+	stop, err := profile(*profiles)
+	if err != nil {
+		return err
+	}
+	return errors.Join(r.all(ctx, chosen), stop())
 }
 
 func choose(only string) ([]benchmark, error) {
@@ -113,40 +121,67 @@ type runner struct {
 
 func (r *runner) all(ctx context.Context, chosen []benchmark) error {
 	var failed error
-	for i, b := range chosen {
-		if err := r.one(ctx, b, i == 0); err != nil {
+	if err := r.machine(ctx); err != nil {
+		return err
+	}
+	for _, b := range chosen {
+		if err := r.one(ctx, b); err != nil {
 			failed = errors.Join(failed, fmt.Errorf("%s: %w", b.name, err))
 		}
 	}
 	return failed
 }
 
-func (r *runner) one(ctx context.Context, b benchmark, first bool) (err error) {
+// machine tells what it runs on.
+func (r *runner) machine(ctx context.Context) error {
 	w, err := newWorld(r.log)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, w.close()) }()
-	if first {
-		facts, err := machine(ctx, w)
+	facts, err := machine(ctx, w)
+	if err == nil {
+		r.log.LogAttrs(ctx, slog.LevelInfo, "machine", facts...)
+	}
+	return err
+}
+
+func (r *runner) one(ctx context.Context, b benchmark) error {
+	var result verdict
+	for i, p := range b.parts {
+		v, err := r.part(ctx, b, p)
 		if err != nil {
 			return err
 		}
-		r.log.LogAttrs(ctx, slog.LevelInfo, "machine", facts...)
+		if i == 0 {
+			result = v
+		}
+		result = b.worse(result, v)
 	}
-	t, err := b.sides(ctx, w, r.sizes)
-	if err != nil {
-		return err
-	}
-	blocks, err := t.blocks(ctx, r.sizes.blocks, r.log)
-	if err != nil {
-		return err
-	}
-	r.report(b, b.judge(blocks), blocks)
+	_, _ = fmt.Fprintf(r.stderr, "%s: %s\n", b.name, b.aimed(result))
+	_, _ = fmt.Fprintf(r.stdout, "%s %.3f %.3f %.3f %s\n", b.name, result.score.mid, result.score.low, result.score.high, result.word())
 	return nil
 }
 
-func (r *runner) report(b benchmark, v verdict, blocks []block) {
+func (r *runner) part(ctx context.Context, b benchmark, p part) (v verdict, err error) {
+	w, err := newWorld(r.log)
+	if err != nil {
+		return v, err
+	}
+	defer func() { err = errors.Join(err, w.close()) }()
+	t, err := p.sides(ctx, w, r.sizes)
+	if err != nil {
+		return v, err
+	}
+	blocks, err := t.blocks(ctx, r.sizes.blocks, r.log)
+	if err != nil {
+		return v, err
+	}
+	v = b.judge(blocks)
+	return v, r.tell(p.name, v, blocks)
+}
+
+// tell prints what is not in the result line.
+func (r *runner) tell(name string, v verdict, blocks []block) error {
 	var sum block
 	for _, bl := range blocks {
 		for i := range bl {
@@ -154,18 +189,14 @@ func (r *runner) report(b benchmark, v verdict, blocks []block) {
 		}
 	}
 	table := tabwriter.NewWriter(r.stderr, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintf(table, "%s\tmessages/s\tstatements\tround trips\tcommits\tallocations\t(each message)\n", b.name)
-	for i, name := range []string{"txmq", "peer", "control"} {
+	_, _ = fmt.Fprintf(table, "%s\tmessages/s\tstatements\tround trips\tcommits\tallocations\t(each message)\n", name)
+	for i, side := range []string{"txmq", "peer", "control"} {
 		s := sum[i]
 		each := func(n int64) float64 { return float64(n) / float64(s.messages) }
-		_, _ = fmt.Fprintf(table, "%s\t%.0f\t%.2f\t%.2f\t%.2f\t%.1f\n", name, s.rate(),
+		_, _ = fmt.Fprintf(table, "%s\t%.0f\t%.2f\t%.2f\t%.2f\t%.1f\n", side, s.rate(),
 			each(s.db.Statements), each(s.db.Trips), each(s.db.Commits), s.allocs())
 	}
-	_ = table.Flush()
-	_, _ = fmt.Fprintf(r.stderr, "%s: control %.3f [%.3f, %.3f] in %d blocks; %s\n",
-		b.name, v.control.mid, v.control.low, v.control.high, len(blocks), b.aimed(v))
-	if b.hidden {
-		return
-	}
-	_, _ = fmt.Fprintf(r.stdout, "%s %.3f %.3f %.3f %s\n", b.name, v.score.mid, v.score.low, v.score.high, v.word())
+	_, _ = fmt.Fprintf(table, "%.3f [%.3f, %.3f], control %.3f [%.3f, %.3f], %d blocks\n",
+		v.score.mid, v.score.low, v.score.high, v.control.mid, v.control.low, v.control.high, len(blocks))
+	return table.Flush()
 }

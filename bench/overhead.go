@@ -107,7 +107,7 @@ func receiving(ctx context.Context, m *meter, calls int,
 	handle func(context.Context, ...*primitive.MessageExt) (rawconsumer.ConsumeResult, error),
 ) error {
 	messages := make([]*primitive.MessageExt, calls)
-	contexts := make([]context.Context, calls)
+	contexts := make([]context.Context, 0, calls)
 	for i := range messages {
 		pm := newPayment(int64(i), fmt.Sprintf("bench:%d", i))
 		messages[i] = &primitive.MessageExt{
@@ -116,7 +116,7 @@ func receiving(ctx context.Context, m *meter, calls int,
 		messages[i].Topic, messages[i].Body = "bench", pm.body()
 		messages[i].Queue = &primitive.MessageQueue{Topic: "bench", BrokerName: "broker-a"}
 		messages[i].WithProperty(txmq.PropertyEventID, pm.Ref)
-		contexts[i] = asClient(ctx)
+		contexts = append(contexts, asClient(ctx))
 	}
 	m.start()
 	for i := range messages {
