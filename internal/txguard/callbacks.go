@@ -37,8 +37,10 @@ func Register(db *gorm.DB) error {
 	return nil
 }
 
+// check is for what a prepared statement runs around the guard; else the guard
+// itself is asked, once.
 func check(db *gorm.DB) {
-	if p := of(db); p != nil {
+	if p := around(db); p != nil {
 		if err := p.Check(db.Statement.SQL.String()); err != nil {
 			_ = db.AddError(err)
 		}
@@ -53,7 +55,7 @@ func checkRow(db *gorm.DB) {
 		check(db)
 		return
 	}
-	if p := of(db); p != nil && p.Check(db.Statement.SQL.String()) != nil {
+	if p := around(db); p != nil && p.Check(db.Statement.SQL.String()) != nil {
 		db.Statement.ConnPool = p
 	}
 }
@@ -70,13 +72,17 @@ func note(db *gorm.DB) {
 }
 
 func of(db *gorm.DB) *Pool {
-	switch pool := db.Statement.ConnPool.(type) {
-	case *Pool:
-		return pool
-	case *gorm.PreparedStmtTX:
-		p, _ := pool.Tx.(*Pool)
+	if p, ok := db.Statement.ConnPool.(*Pool); ok {
 		return p
-	default:
-		return nil
 	}
+	return around(db)
+}
+
+// around is the guard that prepared statements go around.
+func around(db *gorm.DB) *Pool {
+	if prepared, ok := db.Statement.ConnPool.(*gorm.PreparedStmtTX); ok {
+		p, _ := prepared.Tx.(*Pool)
+		return p
+	}
+	return nil
 }

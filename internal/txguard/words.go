@@ -24,9 +24,10 @@ var ends = map[string]bool{
 // forbidden names the kind of the first statement in query that may not run
 // inside a guarded transaction, or returns "".
 func (r Rules) forbidden(query string) string {
+	var room words
 	for rest := query; rest != ""; {
 		var words []string
-		words, rest = statement(rest, r.Backslash)
+		words, rest = scan(room[:0], rest, r.Backslash, math.MaxInt)
 		if kind := forbiddenStatement(words); kind != "" {
 			return kind
 		}
@@ -44,23 +45,23 @@ func forbiddenStatement(words []string) string {
 		}
 		return ""
 	}
-	switch first := at(0); {
+	switch first := strings.ToUpper(at(0)); {
 	case first == "/*!":
 		return "an executable comment"
-	case first == "ROLLBACK" && (at(1) == "TO" || at(2) == "TO"):
+	case first == "ROLLBACK" && (is(at(1), "TO") || is(at(2), "TO")):
 		return "" // to a savepoint
-	case (first == "CREATE" || first == "DROP") && (at(1) == "TEMPORARY" || at(1) == "TEMP"):
+	case (first == "CREATE" || first == "DROP") && (is(at(1), "TEMPORARY") || is(at(1), "TEMP")):
 		return ""
-	case first == "LOAD" && at(1) == "INDEX":
+	case first == "LOAD" && is(at(1), "INDEX"):
 		return "LOAD INDEX"
-	case first == "SET" && at(1) == "STATEMENT":
-		if i := slices.Index(words, "FOR"); i >= 0 {
+	case first == "SET" && is(at(1), "STATEMENT"):
+		if i := slices.IndexFunc(words, func(w string) bool { return is(w, "FOR") }); i >= 0 {
 			return forbiddenStatement(words[i+1:])
 		}
 		return ""
 	case first == "SET":
 		for _, w := range words[1:] {
-			switch w {
+			switch w = strings.ToUpper(w); w {
 			case "AUTOCOMMIT", "TRANSACTION", "PASSWORD", "TX_ISOLATION", "TRANSACTION_ISOLATION", "COMPLETION_TYPE":
 				return "SET " + w
 			}
@@ -73,43 +74,49 @@ func forbiddenStatement(words []string) string {
 	}
 }
 
+// is compares words as SQL does, without making new ones: every statement of
+// every function comes by here.
+func is(word, upper string) bool { return strings.EqualFold(word, upper) }
+
+// words is room for those of a usual statement.
+type words [64]string
+
 // isSavepoint tells gorm's nested transactions: SAVEPOINT, ROLLBACK TO, RELEASE.
 func isSavepoint(query string, backslash bool) bool {
-	words, _ := scan(query, backslash, 1)
-	return slices.Contains(words, "SAVEPOINT") || slices.Contains(words, "RELEASE") || slices.Contains(words, "ROLLBACK")
+	var room words
+	words, _ := scan(room[:0], query, backslash, 1)
+	return len(words) > 0 && (is(words[0], "SAVEPOINT") || is(words[0], "RELEASE") || is(words[0], "ROLLBACK"))
 }
 
 // mayBreakMidway: a query that takes locks while it sends rows, so that a
 // deadlock can come after its first row. A plain SELECT takes none at READ
 // COMMITTED and REPEATABLE READ.
 func mayBreakMidway(query string, backslash bool) bool {
-	words, _ := statement(query, backslash)
+	var room words
+	words, _ := scan(room[:0], query, backslash, math.MaxInt)
 	if len(words) == 0 {
 		return true
 	}
-	if words[0] != "SELECT" && words[0] != "WITH" && words[0] != "SHOW" && words[0] != "VALUES" {
+	first := words[0]
+	if !is(first, "SELECT") && !is(first, "WITH") && !is(first, "SHOW") && !is(first, "VALUES") {
 		return true
 	}
 	for _, w := range words[1:] {
-		switch w {
-		case "FOR", "LOCK", "INSERT", "UPDATE", "DELETE", "INTO":
-			return true
+		for _, lock := range []string{"FOR", "LOCK", "INSERT", "UPDATE", "DELETE", "INTO"} {
+			if is(w, lock) {
+				return true
+			}
 		}
 	}
 	return false
 }
 
-// statement splits the first statement off query and returns its bare words in
-// upper case: without strings, quoted names, comments and punctuation. An
+// scan splits the first statement off query and adds its bare words to words, at
+// most so many: without strings, quoted names, comments and punctuation. An
 // executable comment (MySQL's /*! and MariaDB's /*M!) gives the word "/*!".
 // Where backslash is false, as on SQLite, it escapes nothing, and "--" needs no
 // space behind it to begin a comment.
-func statement(query string, backslash bool) (words []string, rest string) {
-	return scan(query, backslash, math.MaxInt)
-}
-
-// scan is statement, but stops after so many words.
-func scan(query string, backslash bool, most int) (words []string, rest string) {
+func scan(words []string, query string, backslash bool, most int) (_ []string, rest string) {
 	for i := 0; i < len(query) && len(words) < most; {
 		switch c := query[i]; {
 		case c == ';':
@@ -120,7 +127,7 @@ func scan(query string, backslash bool, most int) (words []string, rest string) 
 			i = skipTo(query, i, "\n")
 		case strings.HasPrefix(query[i:], "/*"):
 			if strings.HasPrefix(query[i:], "/*!") || strings.HasPrefix(query[i:], "/*M!") {
-				return []string{"/*!"}, ""
+				return append(words[:0], "/*!"), ""
 			}
 			i = skipTo(query, i+2, "*/")
 		case isWord(c):
@@ -128,7 +135,7 @@ func scan(query string, backslash bool, most int) (words []string, rest string) 
 			for i < len(query) && isWord(query[i]) {
 				i++
 			}
-			words = append(words, strings.ToUpper(query[start:i]))
+			words = append(words, query[start:i])
 		default:
 			i++
 		}

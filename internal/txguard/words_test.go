@@ -1,6 +1,7 @@
 package txguard
 
 import (
+	"math"
 	"strings"
 	"testing"
 
@@ -177,11 +178,23 @@ func TestIsSavepoint(t *testing.T) {
 	}
 }
 
-func TestStatement(t *testing.T) {
+func TestScan(t *testing.T) {
 	t.Parallel()
-	words, rest := statement("select a, `b c`, \"d\" /* e */ from t where f='g;h' -- i\n and j=1 ; k", true)
-	if diff := cmp.Diff([]string{"SELECT", "A", "FROM", "T", "WHERE", "F", "AND", "J", "1"}, words); diff != "" || rest != " k" {
+	words, rest := scan(nil, "select a, `b c`, \"d\" /* e */ from t where f='g;h' -- i\n and j=1 ; k", true, math.MaxInt)
+	if diff := cmp.Diff([]string{"select", "a", "from", "t", "where", "f", "and", "j", "1"}, words); diff != "" || rest != " k" {
 		t.Errorf("rest %q, words (-want +got):\n%s", rest, diff)
+	}
+}
+
+// TestScanCostsNothing: it is run for each statement of each function.
+func TestScanCostsNothing(t *testing.T) {
+	const query = "INSERT INTO ledger (account, amount) SELECT id, 'a; b' FROM accounts WHERE x IN (1, 2, 3) ON DUPLICATE KEY UPDATE amount = 1"
+	n := testing.AllocsPerRun(100, func() {
+		_ = (Rules{Backslash: true}).forbidden(query)
+		_, _ = isSavepoint(query, true), mayBreakMidway(query, true)
+	})
+	if n != 0 {
+		t.Errorf("%v allocations, want none", n)
 	}
 }
 
@@ -194,11 +207,11 @@ func FuzzForbidden(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, query string) {
 		for _, escapes := range []bool{true, false} {
-			// statement ends: it always eats something.
+			// scan ends: it always eats something.
 			for rest := query; rest != ""; {
-				_, next := statement(rest, escapes)
+				_, next := scan(nil, rest, escapes, math.MaxInt)
 				if len(next) >= len(rest) || !strings.HasSuffix(rest, next) {
-					t.Fatalf("statement(%q) leaves %q", rest, next)
+					t.Fatalf("scan(%q) leaves %q", rest, next)
 				}
 				rest = next
 			}
