@@ -198,7 +198,7 @@ func (r *run) call(ctx context.Context, tx *model.Tx) error {
 	ctx = r.limit.show(ctx, deadline)
 	var handle *gorm.DB
 	if tx != nil {
-		handle = tx.DB().WithContext(ctx)
+		handle = tx.DBWithContext(ctx)
 	}
 	done := make(chan error, 1)
 	go func() { // the receive below waits for it

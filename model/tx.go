@@ -23,8 +23,8 @@ const commitLimit = 10 * time.Second
 // concurrent use.
 type Tx struct {
 	s       *Store
-	session *sql.Conn // the transaction's own, until it has ended
-	db      *gorm.DB
+	ctx     context.Context // Begin's, for DB
+	session *sql.Conn       // the transaction's own, until it has ended
 	guard   *txguard.Pool
 	ended   bool
 }
@@ -40,11 +40,10 @@ func (s *Store) Begin(ctx context.Context) (*Tx, error) {
 	if err != nil {
 		return nil, wrapOp("begin", "", errors.Join(err, session.Close()))
 	}
-	t := &Tx{s: s, session: session, db: s.db.Session(&gorm.Session{NewDB: true, Context: ctx})}
+	t := &Tx{s: s, ctx: ctx, session: session}
 	t.guard = txguard.Wrap(t.asGorm(inner), txguard.Rules{
 		Breaks: s.d.breaks, Savepoints: s.d.savepoints, Backslash: s.d.backslash,
 	})
-	t.db.Statement.ConnPool = t.guard
 	return t, nil
 }
 
@@ -58,7 +57,14 @@ func (t *Tx) asGorm(inner *sql.Tx) gorm.Tx {
 }
 
 // DB is the handle for the user's function, with the context of Begin.
-func (t *Tx) DB() *gorm.DB { return t.db.Session(&gorm.Session{NewDB: true}) }
+func (t *Tx) DB() *gorm.DB { return t.DBWithContext(t.ctx) }
+
+// DBWithContext is DB with another context, such as one that ends before Begin's.
+func (t *Tx) DBWithContext(ctx context.Context) *gorm.DB {
+	db := t.s.db.Session(&gorm.Session{NewDB: true, Context: ctx}) // with a Statement of its own
+	db.Statement.ConnPool = t.guard
+	return db
+}
 
 // Err is what broke the transaction so far, nil while all is well.
 func (t *Tx) Err() error { return t.guard.Err() }
