@@ -34,7 +34,7 @@ func examine(ctx context.Context, store *model.Store, a model.Attempt, rule func
 // COMMITTED, so that the watermark is read after the row was missed. (The purge
 // moves it before it deletes.) settled is false where the fence met a row.
 func look(ctx context.Context, store *model.Store, a model.Attempt, rule func(sight) ruling) (r ruling, settled bool, err error) {
-	tx, err := store.Begin(ctx)
+	tx, err := store.BeginReadCommitted(ctx)
 	if err != nil {
 		return ruling{}, false, err
 	}

@@ -32,6 +32,7 @@ type dialect struct {
 	random     string // a new random name
 	lockNowait string // ends a locking read that doesn't
 	isolation  sql.IsolationLevel
+	committed  bool // sessions have that level from the start
 	savepoints bool // see txguard.Rules
 	backslash  bool // see txguard.Rules
 

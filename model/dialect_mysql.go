@@ -134,7 +134,7 @@ func mysqlProbe(ctx context.Context, c conn, d *dialect) error {
 	if strings.Contains(version, "MariaDB") {
 		isolation, d.waiting = "@@SESSION.tx_isolation", waitBySetStatement
 	}
-	return mysqlSession(ctx, c, isolation)
+	return mysqlSession(ctx, c, isolation, d)
 }
 
 // mysqlAddress knows the dialector of gorm's own driver.
@@ -149,12 +149,13 @@ func mysqlAddress(db *gorm.DB) string {
 // mysqlSession refuses what would make a statement's outcome a lie: without
 // autocommit a statement that stands alone commits nothing, and with dirty reads
 // a SUCCESS may be seen that is rolled back later.
-func mysqlSession(ctx context.Context, c conn, isolation string) error {
+func mysqlSession(ctx context.Context, c conn, isolation string, d *dialect) error {
 	var autocommit bool
 	var level string
 	if err := c.QueryRowContext(ctx, "SELECT @@SESSION.autocommit, "+isolation).Scan(&autocommit, &level); err != nil {
 		return err
 	}
+	d.committed = strings.EqualFold(level, "READ-COMMITTED")
 	switch {
 	case !autocommit:
 		return &txmq.SchemaError{Problem: "the connections have autocommit off", Hint: "take autocommit=0 out of the DSN or the server's init_connect"}

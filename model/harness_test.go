@@ -78,6 +78,7 @@ func harnesses() []harness {
 		{name: "mariadb, TranslateError", open: maria(translate), server: true, same: true},
 		{name: "mariadb, waits as MySQL", open: maria(nil, "interpolateParams=false"), server: true, same: true, tune: session},
 		{name: "mariadb, one connection", open: one(maria(nil)), server: true, single: true},
+		{name: "mariadb, READ COMMITTED in the DSN", open: maria(nil, readCommitted), server: true, same: true},
 		{name: "mariadb, not strict", open: maria(nil, "sql_mode=%27%27"), server: true},
 	}
 }

@@ -30,13 +30,28 @@ type Tx struct {
 }
 
 // Begin starts a transaction at READ COMMITTED (SQLite: its own level). The
-// context's end rolls it back.
+// context's end rolls it back. Where Open found that the pool's sessions have
+// that level from the start, it is not said for each transaction, which saves a
+// round trip; one whose level somebody has changed since keeps its own.
 func (s *Store) Begin(ctx context.Context) (*Tx, error) {
+	if s.d.committed {
+		return s.begin(ctx, sql.LevelDefault)
+	}
+	return s.begin(ctx, s.d.isolation)
+}
+
+// BeginReadCommitted is Begin that takes no session's word for its level: for
+// what would be wrong at another.
+func (s *Store) BeginReadCommitted(ctx context.Context) (*Tx, error) {
+	return s.begin(ctx, s.d.isolation)
+}
+
+func (s *Store) begin(ctx context.Context, level sql.IsolationLevel) (*Tx, error) {
 	session, err := s.pool.Conn(ctx)
 	if err != nil {
 		return nil, wrapOp("begin", "", err)
 	}
-	inner, err := session.BeginTx(ctx, &sql.TxOptions{Isolation: s.d.isolation})
+	inner, err := session.BeginTx(ctx, &sql.TxOptions{Isolation: level})
 	if err != nil {
 		return nil, wrapOp("begin", "", errors.Join(err, session.Close()))
 	}
