@@ -52,9 +52,11 @@ const insertRecord = `INSERT INTO {prefix}msg_consume (event_id, consumer, statu
 	next_retry_at, last_error, payload_hash, topic, broker_name, queue_id, queue_offset, msg_id, offset_msg_id,
 	body, properties, created_at, updated_at) VALUES `
 
-// place is where the message lies and what it holds, in the order of insertRecord.
-func (a Arrival) place() []any {
-	return []any{a.PayloadHash[:], a.At.Topic, a.At.BrokerName, a.At.QueueID, a.At.QueueOffset, a.At.MsgID, a.At.OffsetMsgID}
+// withPlace adds to the first arguments of insertRecord where the message lies
+// and what it holds, in its order.
+func (a Arrival) withPlace(first ...any) []any {
+	return append(append(make([]any, 0, len(first)+9), first...), // two more for Failure's
+		a.PayloadHash[:], a.At.Topic, a.At.BrokerName, a.At.QueueID, a.At.QueueOffset, a.At.MsgID, a.At.OffsetMsgID)
 }
 
 // Apply: (none), FAIL, PROCESSING with lease over -> SUCCESS, in the
@@ -70,9 +72,9 @@ func (t *Tx) Apply(ctx context.Context, a Arrival, wait time.Duration) (Claimed,
 	}
 	insert := func(prefix string) (bool, error) {
 		// Locks: the new row; a duplicate leaves a shared lock on the old one.
-		return t.s.d.insert(ctx, t.conn(), prefix+t.s.q(insertRecord+
+		return t.s.d.insert(ctx, t.conn(), t.s.prefixed(prefix, insertRecord+
 			"(?, ?, 'SUCCESS', 0, 1, '', NULL, NULL, '', ?, ?, ?, ?, ?, ?, ?, NULL, NULL, {now}, {now})"),
-			append([]any{a.EventID, a.Consumer}, a.place()...))
+			a.withPlace(a.EventID, a.Consumer))
 	}
 	take := func(prefix string, r ConsumeRecord) (int64, error) {
 		// By primary key; locks the row until the COMMIT.
@@ -136,9 +138,9 @@ func (s *Store) leasing(ctx context.Context, c conn, a Arrival, owner string, le
 	insert func(prefix string) (bool, error), take func(prefix string, r ConsumeRecord) (int64, error),
 ) {
 	insert = func(prefix string) (bool, error) {
-		args := append([]any{a.EventID, a.Consumer, owner, micros(lease)}, a.place()...)
-		return s.d.insert(ctx, c, prefix+s.q(insertRecord+
-			"(?, ?, 'PROCESSING', 0, 1, ?, {now+?}, NULL, '', ?, ?, ?, ?, ?, ?, ?, NULL, NULL, {now}, {now})"), args)
+		return s.d.insert(ctx, c, s.prefixed(prefix, insertRecord+
+			"(?, ?, 'PROCESSING', 0, 1, ?, {now+?}, NULL, '', ?, ?, ?, ?, ?, ?, ?, NULL, NULL, {now}, {now})"),
+			a.withPlace(a.EventID, a.Consumer, owner, micros(lease)))
 	}
 	take = func(prefix string, r ConsumeRecord) (int64, error) {
 		// By primary key. A lease that was renewed meanwhile is not taken.

@@ -72,6 +72,9 @@ func mysqlDialect() dialect {
 }
 
 func mysqlNumber(err error, numbers ...uint16) bool {
+	if err == nil {
+		return false // errors.As would cost an allocation
+	}
 	var e *mysql.MySQLError
 	if !errors.As(err, &e) {
 		return false
@@ -187,7 +190,7 @@ func mysqlVersion(version string) error {
 }
 
 func waitBySetStatement(_ context.Context, _ conn, wait time.Duration, do func(string) error) error {
-	return do(fmt.Sprintf("SET STATEMENT innodb_lock_wait_timeout=%d FOR ", wholeSeconds(wait)))
+	return do("SET STATEMENT innodb_lock_wait_timeout=" + strconv.Itoa(wholeSeconds(wait)) + " FOR ")
 }
 
 func waitBySession(restore int) func(context.Context, conn, time.Duration, func(string) error) error {

@@ -123,8 +123,8 @@ func (s *Store) Bury(ctx context.Context, f Failure) error {
 }
 
 func (s *Store) insertEnded(ctx context.Context, f Failure, version int64, body, properties []byte) (bool, error) {
-	args := []any{f.EventID, f.Consumer, string(f.status()), f.RetryCnt, version, micros(f.RetryIn), cut(f.Err)}
-	args = append(append(args, f.place()...), body, properties)
+	args := append(f.withPlace(f.EventID, f.Consumer, string(f.status()), f.RetryCnt, version, micros(f.RetryIn), cut(f.Err)),
+		body, properties)
 	return s.insertAlone(ctx, insertRecord+
 		"(?, ?, ?, ?, ?, '', NULL, {now+?}, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, {now}, {now})", args)
 }

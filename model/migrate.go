@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"sort"
 	"strings"
-	"sync"
 	"testing/fstest"
 
 	"github.com/google/uuid"
@@ -131,7 +130,7 @@ func Print(dialectName string, cfg Config) (string, error) {
 			if bad != nil {
 				return "", bad
 			}
-			s := &Store{d: d, prefix: cfg.Prefix, texts: &sync.Map{}}
+			s := &Store{d: d, prefix: cfg.Prefix, texts: newTexts()}
 			return s.print()
 		}
 	}

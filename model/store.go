@@ -40,7 +40,8 @@ type Store struct {
 	prefix     string
 	clock      *dbclock.Offset
 	databaseID string
-	texts      *sync.Map // statement template -> text, while the clock is not moved
+	texts      *texts
+	answers    sync.Pool // of *answer
 }
 
 var prefixRule = regexp.MustCompile(`^[A-Za-z0-9_]{1,32}$`)
@@ -93,7 +94,7 @@ func connect(ctx context.Context, call string, db *gorm.DB, cfg Config) (*Store,
 	if err := d.greet(ctx, db, pool, &d); err != nil {
 		return nil, wrapOp("open", "", err)
 	}
-	return &Store{db: db, pool: pool, d: d, prefix: cfg.Prefix, clock: cfg.Clock, texts: &sync.Map{}}, nil
+	return &Store{db: db, pool: pool, d: d, prefix: cfg.Prefix, clock: cfg.Clock, texts: newTexts()}, nil
 }
 
 func checkDB(field string, db *gorm.DB) error {
@@ -158,10 +159,21 @@ func (s *Store) Deadlock(err error) bool { return err != nil && s.d.deadlock(err
 
 // q fills the {words} of a statement. The only text it puts in is the checked
 // prefix, the dialect's own words, and the test clock's offset, a number.
-func (s *Store) q(template string) string {
-	if text, ok := s.texts.Load(template); ok && s.clock == nil {
-		return text.(string)
+func (s *Store) q(template string) string { return s.prefixed("", template) }
+
+// prefixed is q with the words that a dialect puts before the statement.
+func (s *Store) prefixed(words, template string) string {
+	if s.clock != nil {
+		return words + s.fill(template)
 	}
+	key := [2]string{words, template}
+	if text, ok := s.texts.find(key); ok {
+		return text
+	}
+	return s.texts.keep(key, words+s.fill(template))
+}
+
+func (s *Store) fill(template string) string {
 	now, nowPlus := s.d.now, s.d.nowPlus
 	if us := s.clock.Microseconds(); us != 0 {
 		now = strings.Replace(s.d.nowPlus, "?", strconv.FormatInt(us, 10), 1)
@@ -169,13 +181,32 @@ func (s *Store) q(template string) string {
 	}
 	text := strings.NewReplacer("{rest}", s.d.between("{now}", "lease_until"), "{idle}", s.d.between("updated_at", "{now}"),
 		"{silent}", s.d.between("seen_at", "{now}"), "{random}", s.d.random).Replace(template)
-	text = strings.NewReplacer(
+	return strings.NewReplacer(
 		"{prefix}", s.prefix, "{now}", now, "{now+?}", nowPlus,
 		"{lock nowait}", s.d.lockNowait,
 	).Replace(text)
-	if s.clock == nil {
-		s.texts.Store(template, text)
-	}
+}
+
+// texts keeps the statements that were filled while the clock was not moved.
+// There are as many as the code has; a sync.Map would allocate at each look.
+type texts struct {
+	mu sync.RWMutex
+	of map[[2]string]string
+}
+
+func newTexts() *texts { return &texts{of: map[[2]string]string{}} }
+
+func (t *texts) find(key [2]string) (string, bool) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	text, ok := t.of[key]
+	return text, ok
+}
+
+func (t *texts) keep(key [2]string, text string) string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.of[key] = text
 	return text
 }
 
@@ -222,7 +253,7 @@ func (s *Store) change(ctx context.Context, c conn, template string, args ...any
 
 // changePrefixed is change for a statement that a dialect puts words before.
 func (s *Store) changePrefixed(ctx context.Context, c conn, prefix, template string, args ...any) (int64, error) {
-	res, err := c.ExecContext(ctx, prefix+s.q(template), args...)
+	res, err := c.ExecContext(ctx, s.prefixed(prefix, template), args...)
 	if err != nil {
 		return 0, err
 	}
@@ -244,7 +275,10 @@ func micros(d time.Duration) int64 { return d.Microseconds() }
 
 // checkKeys refuses what is missing, and what a key column would cut.
 func checkKeys(fields ...[2]string) error {
-	errs := []error{checkWidths(fields...)}
+	var errs []error
+	if err := checkWidths(fields...); err != nil {
+		errs = append(errs, err)
+	}
 	for _, f := range fields {
 		if f[1] == "" {
 			errs = append(errs, &txmq.FieldError{Field: f[0], Want: "1 to 255 bytes"})

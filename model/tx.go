@@ -113,22 +113,37 @@ func (t *Tx) Commit(ctx context.Context) error {
 
 var errNoAnswer = fmt.Errorf("no answer to COMMIT within %v", commitLimit)
 
+// answer is what one COMMIT is waited with. Each is used for many: they are most
+// of what a commit would allocate.
+type answer struct {
+	done  chan error
+	limit *time.Timer
+}
+
+func (s *Store) answer() *answer {
+	if a, ok := s.answers.Get().(*answer); ok {
+		a.limit.Reset(commitLimit)
+		return a
+	}
+	return &answer{done: make(chan error, 1), limit: time.NewTimer(commitLimit)}
+}
+
 // commit waits for the answer, but not for ever. Without one the goroutine goes
 // on until the connection's own time-outs end it, and closes the connection.
 func (t *Tx) commit() error {
-	done := make(chan error, 1)
+	a := t.s.answer()
 	go func() {
 		err := t.guard.Raw().Commit()
 		t.release(err)
-		done <- err
+		a.done <- err
 	}()
-	limit := time.NewTimer(commitLimit)
-	defer limit.Stop()
 	select {
-	case err := <-done:
+	case err := <-a.done:
+		a.limit.Stop()
+		t.s.answers.Put(a)
 		return err
-	case <-limit.C:
-		return errNoAnswer
+	case <-a.limit.C:
+		return errNoAnswer // the goroutine still has a
 	}
 }
 

@@ -120,7 +120,7 @@ func (t *Tx) Fence(ctx context.Context, a Attempt) (bool, error) {
 	}
 	var fresh bool
 	err := t.s.d.waiting(ctx, t.conn(), time.Second, func(prefix string) (err error) {
-		fresh, err = t.s.d.insert(ctx, t.conn(), prefix+t.s.q(insertLog),
+		fresh, err = t.s.d.insert(ctx, t.conn(), t.s.prefixed(prefix, insertLog),
 			[]any{a.ID, a.Topic, nil, a.EventID, Fenced, RouteHalf, a.Group})
 		return err
 	})

@@ -13,7 +13,6 @@ import (
 	"net"
 	"os"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 	"unicode/utf8"
@@ -188,7 +187,7 @@ func TestStatementText(t *testing.T) {
 		for _, offset := range []time.Duration{0, time.Hour, -time.Hour} {
 			clock := &dbclock.Offset{}
 			clock.Add(offset)
-			s := &Store{d: d, prefix: "p_", clock: clock, texts: &sync.Map{}}
+			s := &Store{d: d, prefix: "p_", clock: clock, texts: newTexts()}
 			text := s.q("UPDATE {prefix}x SET a = {now}, b = {now+?} WHERE c = ? AND {rest} > 0 AND d = {random}")
 			if strings.ContainsAny(text, "{}") || strings.Count(text, "?") != 2 || !strings.Contains(text, "p_x") {
 				t.Errorf("%s at %v: %s", d.name, offset, text)

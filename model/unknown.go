@@ -25,6 +25,6 @@ var learn = func() string {
 
 // learned is what learn asks for.
 func (a Arrival) learned() []any {
-	place := a.place()
+	place := a.withPlace()
 	return append(place[1:], place[0])
 }
