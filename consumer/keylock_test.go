@@ -1,0 +1,37 @@
+package consumer
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+func TestKeyIsOnesAtATime(t *testing.T) {
+	t.Parallel()
+	l := newKeyLock()
+	var inside, most, turns atomic.Int32
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 200 {
+				release, err := l.take(t.Context(), "k", time.Hour)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				most.Store(max(most.Load(), inside.Add(1)))
+				turns.Add(1)
+				inside.Add(-1)
+				release()
+			}
+		})
+	}
+	wg.Wait()
+	if most.Load() != 1 || turns.Load() != 8*200 {
+		t.Errorf("%d had the key at a time, %d turns; want 1, %d", most.Load(), turns.Load(), 8*200)
+	}
+	if len(l.held) != 0 {
+		t.Errorf("%d keys are kept, want none", len(l.held))
+	}
+}
