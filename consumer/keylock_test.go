@@ -4,6 +4,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -34,4 +35,36 @@ func TestKeyIsOnesAtATime(t *testing.T) {
 	if len(l.held) != 0 {
 		t.Errorf("%d keys are kept, want none", len(l.held))
 	}
+}
+
+// TestKeyGoesToWhoWaits: at the release, not at the limit.
+func TestKeyGoesToWhoWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newKeyLock()
+		release, err := l.take(t.Context(), "k", time.Hour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		began, turns := time.Now(), make(chan time.Duration, 2)
+		for range 2 {
+			go func() {
+				next, err := l.take(t.Context(), "k", time.Hour)
+				if err != nil {
+					t.Error(err)
+				}
+				turns <- time.Since(began)
+				next()
+			}()
+		}
+		synctest.Wait()
+		if len(turns) != 0 {
+			t.Error("somebody has the turn beside its holder")
+		}
+		release()
+		for range 2 {
+			if waited := <-turns; waited != 0 {
+				t.Errorf("waited %v, want the turn at the release", waited)
+			}
+		}
+	})
 }

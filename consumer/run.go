@@ -63,6 +63,7 @@ func deadLetter(err error) ending {
 type limit struct {
 	cancel context.CancelCauseFunc
 	timer  *time.Timer
+	cause  error // the timer's, to be set while it is stopped
 	shown  context.CancelFunc
 }
 
@@ -72,10 +73,15 @@ func newLimit(parent context.Context) (context.Context, limit) {
 }
 
 func (l *limit) set(d time.Duration, cause error) {
-	if l.timer != nil {
-		l.timer.Stop()
+	switch {
+	case l.timer == nil:
+		l.cause = cause
+		l.timer = time.AfterFunc(d, func() { l.cancel(l.cause) })
+	case l.timer.Stop():
+		l.cause = cause
+		l.timer.Reset(d)
+	default: // it has gone off, and the context ends with the cause before
 	}
-	l.timer = time.AfterFunc(d, func() { l.cancel(cause) })
 }
 
 // show gives the handler a context that knows its deadline. It lives as long as
@@ -200,7 +206,7 @@ func (r *run) call(ctx context.Context, tx *model.Tx) error {
 	if tx != nil {
 		handle = tx.DBWithContext(ctx)
 	}
-	done := make(chan error, 1)
+	done := make(chan error)
 	go func() { // the receive below waits for it
 		err := errGone
 		defer func() {
@@ -252,10 +258,12 @@ func (r *run) report(ctx context.Context, end ending, took time.Duration) {
 	if end.ran {
 		attempt = r.claimed.RetryCnt + 1
 	}
-	r.c.cfg.Observe.Emit(ctx, txmq.Delivered{
-		Consumer: r.h.Name, EventID: r.arrival.EventID, MsgID: r.m.MsgId, Topic: r.m.Topic,
-		Outcome: end.outcome, Attempt: attempt, TookOver: r.claimed.TookOver, Took: took, Err: end.err,
-	})
+	if r.c.cfg.Observe != nil { // else the event is made for nobody
+		r.c.cfg.Observe.Emit(ctx, txmq.Delivered{
+			Consumer: r.h.Name, EventID: r.arrival.EventID, MsgID: r.m.MsgId, Topic: r.m.Topic,
+			Outcome: end.outcome, Attempt: attempt, TookOver: r.claimed.TookOver, Took: took, Err: end.err,
+		})
+	}
 	attrs := []slog.Attr{
 		slog.String("consumer", r.h.Name), slog.String("event_id", r.arrival.EventID), slog.String("msg_id", r.m.MsgId),
 		slog.String("outcome", string(end.outcome)), slog.Int("attempt", attempt), slog.Duration("took", took),
