@@ -12,6 +12,7 @@ import (
 type keyLock struct {
 	mu   sync.Mutex
 	held map[string]*turn
+}
 
 type turn struct {
 	users  int           // who has it or waits for it

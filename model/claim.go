@@ -70,25 +70,29 @@ func (t *Tx) Apply(ctx context.Context, a Arrival, wait time.Duration) (Claimed,
 	if err := a.check(); err != nil {
 		return Claimed{}, wrapOp("apply", a.EventID, err)
 	}
-	insert := func(prefix string) (bool, error) {
-		// Locks: the new row; a duplicate leaves a shared lock on the old one.
-		return t.s.d.insert(ctx, t.conn(), t.s.prefixed(prefix, insertRecord+
-			"(?, ?, 'SUCCESS', 0, 1, '', NULL, NULL, '', ?, ?, ?, ?, ?, ?, ?, NULL, NULL, {now}, {now})"),
-			a.withPlace(a.EventID, a.Consumer))
-	}
-	take := func(prefix string, r ConsumeRecord) (int64, error) {
-		// By primary key; locks the row until the COMMIT.
-		return t.s.changePrefixed(ctx, t.conn(), prefix, `UPDATE {prefix}msg_consume SET status = 'SUCCESS', version = version + 1,
-			retry_cnt = retry_cnt + 1, owner = '', lease_until = NULL, next_retry_at = NULL, body = NULL, properties = NULL,
-			updated_at = {now}, `+learn+`
-			WHERE id = ? AND version = ? AND (status = 'FAIL' OR status = 'PROCESSING' AND lease_until <= {now})`,
-			append(a.learned(), r.ID, r.Version)...)
-	}
-	claimed, err := t.s.claim(ctx, t.conn(), a, wait, insert, take)
+	k := &claiming{s: t.s, c: t.conn(), a: a, wait: wait, insert: insertApplied, take: takeApplied}
+	claimed, err := k.run(ctx)
 	if claimed.Decision == Run {
 		claimed.Version-- // as seen before: what a rollback goes back to
 	}
 	return claimed, wrapOp("apply", a.EventID, err)
+}
+
+// insertApplied locks the new row; a duplicate leaves a shared lock on the old
+// one.
+func insertApplied(ctx context.Context, k *claiming, prefix string) (bool, error) {
+	return k.s.d.insert(ctx, k.c, k.s.prefixed(prefix, insertRecord+
+		"(?, ?, 'SUCCESS', 0, 1, '', NULL, NULL, '', ?, ?, ?, ?, ?, ?, ?, NULL, NULL, {now}, {now})"),
+		k.a.withPlace(k.a.EventID, k.a.Consumer))
+}
+
+// takeApplied goes by primary key; it locks the row until the COMMIT.
+func takeApplied(ctx context.Context, k *claiming, prefix string, r ConsumeRecord) (int64, error) {
+	return k.s.changePrefixed(ctx, k.c, prefix, `UPDATE {prefix}msg_consume SET status = 'SUCCESS', version = version + 1,
+		retry_cnt = retry_cnt + 1, owner = '', lease_until = NULL, next_retry_at = NULL, body = NULL, properties = NULL,
+		updated_at = {now}, `+learn+`
+		WHERE id = ? AND version = ? AND (status = 'FAIL' OR status = 'PROCESSING' AND lease_until <= {now})`,
+		append(k.a.learned(), r.ID, r.Version)...)
 }
 
 // ApplyStrict is Apply that writes PROCESSING under a lease of owner, which
@@ -100,8 +104,7 @@ func (t *Tx) ApplyStrict(ctx context.Context, a Arrival, owner string, lease, wa
 	if err := errors.Join(a.check(), checkKeys([2]string{"owner", owner})); err != nil {
 		return Claimed{}, Held{}, wrapOp("apply", a.EventID, err)
 	}
-	insert, take := t.s.leasing(ctx, t.conn(), a, owner, lease)
-	claimed, err := t.s.claim(ctx, t.conn(), a, wait, insert, take)
+	claimed, err := leasing(t.s, t.conn(), a, owner, lease, wait).run(ctx)
 	held := Held{EventID: a.EventID, Consumer: a.Consumer, Owner: owner, Version: claimed.Version}
 	if claimed.Decision == Run {
 		claimed.Version-- // as seen before: what a rollback goes back to
@@ -124,43 +127,60 @@ func (s *Store) Claim(ctx context.Context, a Arrival, owner string, lease, wait 
 		return Claimed{}, wrapOp("claim", a.EventID, err)
 	}
 	defer func() { _ = c.Close() }()
-	insert, take := s.leasing(ctx, c, a, owner, lease)
+	k := leasing(s, c, a, owner, lease, wait)
 	var claimed Claimed
 	err = s.alone(func() (err error) {
-		claimed, err = s.claim(ctx, c, a, wait, insert, take)
+		claimed, err = k.run(ctx)
 		return err
 	})
 	return claimed, wrapOp("claim", a.EventID, err)
 }
 
-// leasing gives the two statements that make a record owner's for lease.
-func (s *Store) leasing(ctx context.Context, c conn, a Arrival, owner string, lease time.Duration) (
-	insert func(prefix string) (bool, error), take func(prefix string, r ConsumeRecord) (int64, error),
-) {
-	insert = func(prefix string) (bool, error) {
-		return s.d.insert(ctx, c, s.prefixed(prefix, insertRecord+
-			"(?, ?, 'PROCESSING', 0, 1, ?, {now+?}, NULL, '', ?, ?, ?, ?, ?, ?, ?, NULL, NULL, {now}, {now})"),
-			a.withPlace(a.EventID, a.Consumer, owner, micros(lease)))
-	}
-	take = func(prefix string, r ConsumeRecord) (int64, error) {
-		// By primary key. A lease that was renewed meanwhile is not taken.
-		return s.changePrefixed(ctx, c, prefix, `UPDATE {prefix}msg_consume SET status = 'PROCESSING', version = version + 1,
-			retry_cnt = retry_cnt + 1, owner = ?, lease_until = {now+?}, next_retry_at = NULL, updated_at = {now}, `+learn+`
-			WHERE id = ? AND version = ? AND (status = 'FAIL' OR status = 'PROCESSING' AND lease_until <= {now})`,
-			append(append([]any{owner, micros(lease)}, a.learned()...), r.ID, r.Version)...)
-	}
-	return insert, take
+// claiming is an Apply or a Claim on its way. It is a struct and no closures,
+// because each delivery makes one.
+type claiming struct {
+	s    *Store
+	c    conn
+	a    Arrival
+	wait time.Duration
+
+	owner string // of leasing only, as lease
+	lease time.Duration
+
+	insert func(ctx context.Context, k *claiming, prefix string) (fresh bool, err error)
+	take   func(ctx context.Context, k *claiming, prefix string, r ConsumeRecord) (n int64, err error)
+
+	fresh bool  // what insert gave
+	n     int64 // what take gave
 }
 
-// claim inserts, or decides by the row that is there, or takes it by
+// leasing makes a record owner's for lease.
+func leasing(s *Store, c conn, a Arrival, owner string, lease, wait time.Duration) *claiming {
+	return &claiming{s: s, c: c, a: a, wait: wait, owner: owner, lease: lease, insert: insertLeased, take: takeLeased}
+}
+
+func insertLeased(ctx context.Context, k *claiming, prefix string) (bool, error) {
+	return k.s.d.insert(ctx, k.c, k.s.prefixed(prefix, insertRecord+
+		"(?, ?, 'PROCESSING', 0, 1, ?, {now+?}, NULL, '', ?, ?, ?, ?, ?, ?, ?, NULL, NULL, {now}, {now})"),
+		k.a.withPlace(k.a.EventID, k.a.Consumer, k.owner, micros(k.lease)))
+}
+
+// takeLeased goes by primary key. A lease that was renewed meanwhile is not
+// taken.
+func takeLeased(ctx context.Context, k *claiming, prefix string, r ConsumeRecord) (int64, error) {
+	return k.s.changePrefixed(ctx, k.c, prefix, `UPDATE {prefix}msg_consume SET status = 'PROCESSING', version = version + 1,
+		retry_cnt = retry_cnt + 1, owner = ?, lease_until = {now+?}, next_retry_at = NULL, updated_at = {now}, `+learn+`
+		WHERE id = ? AND version = ? AND (status = 'FAIL' OR status = 'PROCESSING' AND lease_until <= {now})`,
+		append(append([]any{k.owner, micros(k.lease)}, k.a.learned()...), r.ID, r.Version)...)
+}
+
+// run inserts, or decides by the row that is there, or takes it by
 // compare-and-set.
-func (s *Store) claim(ctx context.Context, c conn, a Arrival, wait time.Duration,
-	insert func(prefix string) (bool, error), take func(prefix string, r ConsumeRecord) (int64, error),
-) (Claimed, error) {
+func (k *claiming) run(ctx context.Context) (Claimed, error) {
+	s := k.s
 	for range tries {
-		var fresh bool
-		err := s.d.waiting(ctx, c, wait, func(prefix string) (err error) {
-			fresh, err = insert(prefix)
+		err := s.d.waiting(ctx, k.c, k.wait, func(prefix string) (err error) {
+			k.fresh, err = k.insert(ctx, k, prefix)
 			return err
 		})
 		switch {
@@ -168,22 +188,21 @@ func (s *Store) claim(ctx context.Context, c conn, a Arrival, wait time.Duration
 			return Claimed{Decision: InProgress}, nil
 		case err != nil:
 			return Claimed{}, err
-		case fresh:
+		case k.fresh:
 			return Claimed{Decision: Run, Version: 1}, nil
 		}
-		r, err := s.find(ctx, c, a.EventID, a.Consumer)
+		r, err := s.find(ctx, k.c, k.a.EventID, k.a.Consumer)
 		if errors.Is(err, txmq.ErrNotFound) {
 			continue // rolled back or purged since
 		}
 		if err != nil {
 			return Claimed{}, err
 		}
-		if d, err := decide(r, a); d != Run || err != nil {
+		if d, err := decide(r, k.a); d != Run || err != nil {
 			return Claimed{Decision: d, Rest: max(r.Rest, 0), Version: r.Version, Seen: r.Status, RetryCnt: r.RetryCnt}, err
 		}
-		var n int64
-		err = s.d.waiting(ctx, c, wait, func(prefix string) (err error) {
-			n, err = take(prefix, r)
+		err = s.d.waiting(ctx, k.c, k.wait, func(prefix string) (err error) {
+			k.n, err = k.take(ctx, k, prefix, r)
 			return err
 		})
 		switch {
@@ -191,7 +210,7 @@ func (s *Store) claim(ctx context.Context, c conn, a Arrival, wait time.Duration
 			return Claimed{Decision: InProgress}, nil
 		case err != nil:
 			return Claimed{}, err
-		case n == 1:
+		case k.n == 1:
 			return Claimed{
 				Decision: Run, Version: r.Version + 1, Seen: r.Status,
 				RetryCnt: r.RetryCnt + 1, TookOver: r.Status == Processing, Redriven: r.Redriven(),

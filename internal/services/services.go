@@ -19,7 +19,7 @@ func Lookup(variable string) string {
 	if err != nil {
 		return ""
 	}
-	return parse(envFile(dir))[variable]
+	return Parse(envFile(dir))[variable]
 }
 
 // envFile returns the text of .services/env in dir or the next module root above
@@ -39,8 +39,8 @@ func envFile(dir string) string {
 	}
 }
 
-// parse reads lines of NAME=value. Values are taken as they stand, unquoted.
-func parse(text string) map[string]string {
+// Parse reads lines of NAME=value. Values are taken as they stand, unquoted.
+func Parse(text string) map[string]string {
 	values := make(map[string]string)
 	for line := range strings.Lines(text) {
 		name, value, ok := strings.Cut(strings.TrimSpace(line), "=")

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/txmq/txmq/internal/services"
 )
 
 // Servers is a MariaDB and a RocketMQ (name server and broker, of the default
@@ -50,7 +52,7 @@ func OwnServers(tb testing.TB, brokerConf ...string) *Servers {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	s.found = parse(string(text))
+	s.found = services.Parse(string(text))
 	return s
 }
 
