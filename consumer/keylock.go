@@ -11,8 +11,11 @@ import (
 // record decides.
 type keyLock struct {
 	mu   sync.Mutex
-	held map[string]*turn
+	held map[eventKey]*turn
 }
+
+// eventKey is an event in a handler.
+type eventKey struct{ consumer, eventID string }
 
 type turn struct {
 	users  int           // who has it or waits for it
@@ -21,11 +24,11 @@ type turn struct {
 	free   chan struct{} // closed when it is given back; nil while nobody waits
 }
 
-func newKeyLock() *keyLock { return &keyLock{held: map[string]*turn{}} }
+func newKeyLock() *keyLock { return &keyLock{held: map[eventKey]*turn{}} }
 
 // take waits for the key until ctx ends. A holder that hangs loses its turn
 // after hold.
-func (l *keyLock) take(ctx context.Context, key string, hold time.Duration) (release func(), err error) {
+func (l *keyLock) take(ctx context.Context, key eventKey, hold time.Duration) (release func(), err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	t := l.enter(key)
@@ -39,7 +42,7 @@ func (l *keyLock) take(ctx context.Context, key string, hold time.Duration) (rel
 }
 
 // try is take that does not wait; nil: another has the key.
-func (l *keyLock) try(key string, hold time.Duration) (release func()) {
+func (l *keyLock) try(key eventKey, hold time.Duration) (release func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	t := l.enter(key)
@@ -53,7 +56,7 @@ func (l *keyLock) try(key string, hold time.Duration) (release func()) {
 func (t *turn) taken() bool { return time.Now().Before(t.until) }
 
 // enter, leave, have and wait are called with l.mu held.
-func (l *keyLock) enter(key string) *turn {
+func (l *keyLock) enter(key eventKey) *turn {
 	t := l.held[key]
 	if t == nil {
 		t = &turn{}
@@ -63,13 +66,13 @@ func (l *keyLock) enter(key string) *turn {
 	return t
 }
 
-func (l *keyLock) leave(key string, t *turn) {
+func (l *keyLock) leave(key eventKey, t *turn) {
 	if t.users--; t.users == 0 {
 		delete(l.held, key)
 	}
 }
 
-func (l *keyLock) have(key string, t *turn, hold time.Duration) (release func()) {
+func (l *keyLock) have(key eventKey, t *turn, hold time.Duration) (release func()) {
 	t.number++
 	t.until = time.Now().Add(hold)
 	mine := t.number
@@ -95,7 +98,7 @@ func (l *keyLock) wait(ctx context.Context, t *turn) error {
 	}
 }
 
-func (l *keyLock) release(key string, t *turn, mine int) {
+func (l *keyLock) release(key eventKey, t *turn, mine int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if t.number == mine {

@@ -16,7 +16,7 @@ func TestKeyIsOnesAtATime(t *testing.T) {
 	for range 8 {
 		wg.Go(func() {
 			for range 200 {
-				release, err := l.take(t.Context(), "k", time.Hour)
+				release, err := l.take(t.Context(), eventKey{"c", "k"}, time.Hour)
 				if err != nil {
 					t.Error(err)
 					return
@@ -41,14 +41,14 @@ func TestKeyIsOnesAtATime(t *testing.T) {
 func TestKeyGoesToWhoWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newKeyLock()
-		release, err := l.take(t.Context(), "k", time.Hour)
+		release, err := l.take(t.Context(), eventKey{"c", "k"}, time.Hour)
 		if err != nil {
 			t.Fatal(err)
 		}
 		began, turns := time.Now(), make(chan time.Duration, 2)
 		for range 2 {
 			go func() {
-				next, err := l.take(t.Context(), "k", time.Hour)
+				next, err := l.take(t.Context(), eventKey{"c", "k"}, time.Hour)
 				if err != nil {
 					t.Error(err)
 				}

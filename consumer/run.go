@@ -125,7 +125,7 @@ func (r *run) deliver(stop context.Context) (end ending) {
 	ctx, r.limit = newLimit(stop)
 	defer r.limit.end()
 	r.limit.set(r.c.cfg.Deadline, errNotBegun)
-	release, err := r.c.keys.take(ctx, r.arrival.Consumer+"\x00"+r.arrival.EventID, 2*r.c.cfg.Deadline+grace)
+	release, err := r.c.keys.take(ctx, eventKey{r.arrival.Consumer, r.arrival.EventID}, 2*r.c.cfg.Deadline+grace)
 	if err != nil {
 		return later(txmq.OutcomeInProgress, soon, err)
 	}

@@ -6,8 +6,9 @@ import (
 	"github.com/txmq/txmq/model"
 )
 
-// takenOver is the key of the turn that the events share whose worker died.
-const takenOver = "\x00taken over"
+// takenOver is the key of the turn that the events share whose worker died. No
+// event is nameless.
+var takenOver = eventKey{}
 
 // alone has them run one at a time in this process. One of them may be what
 // killed their worker, and they come back together, at the end of the leases it

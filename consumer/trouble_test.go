@@ -139,18 +139,18 @@ func TestAHandlerThatCouldHardlyBeginCostsNothing(t *testing.T) {
 func TestKeyOfAHungHolderIsFree(t *testing.T) {
 	t.Parallel()
 	l := newKeyLock()
-	release, err := l.take(t.Context(), "k", 20*time.Millisecond)
+	release, err := l.take(t.Context(), eventKey{"c", "k"}, 20*time.Millisecond)
 	if err != nil {
 		t.Fatal(err)
 	}
-	next, err := l.take(t.Context(), "k", time.Minute) // waits for the holder to lose its turn
+	next, err := l.take(t.Context(), eventKey{"c", "k"}, time.Minute) // waits for the holder to lose its turn
 	if err != nil {
 		t.Fatal(err)
 	}
 	release() // the hung one wakes: it must not free the next one's turn
 	short, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	if _, err := l.take(short, "k", time.Minute); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := l.take(short, eventKey{"c", "k"}, time.Minute); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("take beside a holder = %v, want DeadlineExceeded", err)
 	}
 	next()
