@@ -9,6 +9,9 @@ import (
 )
 
 func (s *send) halfSent(ctx context.Context) {
+	if s.p.cfg.Observe == nil {
+		return // the event would be made for nobody
+	}
 	s.emit(ctx, txmq.HalfSent{Topic: s.m.Topic, EventID: s.m.EventID, Attempt: s.attempt.ID, MsgID: s.msgID})
 }
 
@@ -20,6 +23,9 @@ func (s *send) endLost(ctx context.Context, err error) {
 
 // ended also runs when fn panics or ends the goroutine.
 func (s *send) ended(ctx context.Context) {
+	if s.p.cfg.Observe == nil {
+		return
+	}
 	s.emit(ctx, txmq.SendEnded{
 		Topic: s.m.Topic, EventID: s.m.EventID, Attempt: s.attempt.ID,
 		Verdict: s.known, Took: s.p.now().Sub(s.began), Err: s.err,

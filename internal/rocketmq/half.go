@@ -65,15 +65,15 @@ func (c *call) abandon() bool { return c.state.CompareAndSwap(callOpen, callAban
 // run calls local and hands its verdict to the client, also when local does
 // not return (panic, runtime.Goexit): then Unknown. Before it lets a panic go
 // on, and before it returns, it waits until the client has sent the
-// end-transaction, but not longer than endTimeout.
-func (c *call) run(local func(Half) txmq.Verdict, half Half) (v txmq.Verdict) {
+// end-transaction, but not longer than endTimeout, for which it takes the
+// caller's timer.
+func (c *call) run(local func(Half) txmq.Verdict, half Half, limit *time.Timer) (v txmq.Verdict) {
 	defer func() {
 		c.verdict <- v
-		t := time.NewTimer(endTimeout)
-		defer t.Stop()
+		limit.Reset(endTimeout)
 		select {
 		case <-c.done:
-		case <-t.C:
+		case <-limit.C:
 		}
 	}()
 	return local(half)

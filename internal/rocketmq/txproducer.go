@@ -266,7 +266,7 @@ func (p *TxProducer) SendHalf(ctx context.Context, m txmq.Message, props map[str
 	defer patience.Stop()
 	select {
 	case half := <-c.stored:
-		return p.ranLocal(c, half, local), nil
+		return p.ranLocal(c, half, local, patience), nil
 	case <-c.done:
 		return p.notRun(ctx, c, m.Topic)
 	case <-patience.C:
@@ -274,7 +274,7 @@ func (p *TxProducer) SendHalf(ctx context.Context, m txmq.Message, props map[str
 	if c.abandon() {
 		return HalfResult{}, fmt.Errorf("%w: half message was not answered within %v", txmq.ErrBrokerUnreachable, bound)
 	}
-	return p.ranLocal(c, <-c.stored, local), nil
+	return p.ranLocal(c, <-c.stored, local, patience), nil
 }
 
 // dispatch lets the client send, on a goroutine that Close waits for.
@@ -282,8 +282,7 @@ func (p *TxProducer) dispatch(msg *primitive.Message) *call {
 	c := newCall()
 	p.calls.Store(msg, c)
 	p.life.also()
-	var wg sync.WaitGroup // for its Go; life does the waiting
-	wg.Go(func() {
+	go func() { // life waits for it
 		defer p.life.end()
 		defer close(c.done)
 		defer p.calls.Delete(msg)
@@ -295,12 +294,12 @@ func (p *TxProducer) dispatch(msg *primitive.Message) *call {
 			}
 		}()
 		c.result, c.err = p.client.SendMessageInTransaction(context.Background(), msg)
-	})
+	}()
 	return c
 }
 
-func (p *TxProducer) ranLocal(c *call, half Half, local func(Half) txmq.Verdict) HalfResult {
-	v := c.run(local, half)
+func (p *TxProducer) ranLocal(c *call, half Half, local func(Half) txmq.Verdict, limit *time.Timer) HalfResult {
+	v := c.run(local, half, limit)
 	return HalfResult{Half: half, Ran: true, Verdict: v, Ended: c.ended() && !p.down.Load()}
 }
 
