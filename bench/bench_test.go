@@ -15,7 +15,6 @@ import (
 
 	"github.com/txmq/txmq/bench/dbcount"
 	"github.com/txmq/txmq/bench/stub"
-	"github.com/txmq/txmq/internal/services"
 	"github.com/txmq/txmq/internal/testenv"
 )
 
@@ -152,10 +151,6 @@ var line = regexp.MustCompile(`^overhead -?\d+\.\d{3} -?\d+\.\d{3} -?\d+\.\d{3} 
 func TestOverhead(t *testing.T) {
 	var out, says bytes.Buffer
 	r := &runner{stdout: &out, stderr: &says, log: slog.New(slog.DiscardHandler), sizes: options{blocks: 8, calls: 500}}
-	if services.Lookup("TXMQ_TEST_MYSQL") == "" {
-		t.Setenv("TXMQ_TEST_MYSQL", "unused")
-		t.Setenv("TXMQ_TEST_NAMESRV", "unused")
-	}
 	i := slices.IndexFunc(benchmarks, func(b benchmark) bool { return b.name == "overhead" })
 	if err := r.one(t.Context(), benchmarks[i]); err != nil {
 		t.Fatal(err)

@@ -121,28 +121,13 @@ type runner struct {
 
 func (r *runner) all(ctx context.Context, chosen []benchmark) error {
 	var failed error
-	if err := r.machine(ctx); err != nil {
-		return err
-	}
+	r.log.LogAttrs(ctx, slog.LevelInfo, "machine", machine()...)
 	for _, b := range chosen {
 		if err := r.one(ctx, b); err != nil {
 			failed = errors.Join(failed, fmt.Errorf("%s: %w", b.name, err))
 		}
 	}
 	return failed
-}
-
-// machine tells what it runs on.
-func (r *runner) machine(ctx context.Context) error {
-	w, err := newWorld(r.log)
-	if err != nil {
-		return err
-	}
-	facts, err := machine(ctx, w)
-	if err == nil {
-		r.log.LogAttrs(ctx, slog.LevelInfo, "machine", facts...)
-	}
-	return err
 }
 
 func (r *runner) one(ctx context.Context, b benchmark) error {
@@ -163,11 +148,18 @@ func (r *runner) one(ctx context.Context, b benchmark) error {
 }
 
 func (r *runner) part(ctx context.Context, b benchmark, p part) (v verdict, err error) {
-	w, err := newWorld(r.log)
-	if err != nil {
-		return v, err
-	}
+	w := newWorld(r.log)
 	defer func() { err = errors.Join(err, w.close()) }()
+	if !p.local {
+		if err := w.ready(); err != nil {
+			return v, err
+		}
+		server, err := w.server(ctx)
+		if err != nil {
+			return v, err
+		}
+		r.log.LogAttrs(ctx, slog.LevelInfo, p.name, server...)
+	}
 	t, err := p.sides(ctx, w, r.sizes)
 	if err != nil {
 		return v, err

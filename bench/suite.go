@@ -19,6 +19,7 @@ type parts []part
 
 type part struct {
 	name  string
+	local bool // needs no services
 	sides func(context.Context, *world, options) (*trio, error)
 }
 
@@ -42,10 +43,10 @@ var (
 )
 
 var benchmarks = []benchmark{
-	{"send-tx", parts{{"send-tx", sendTx}}, ratio, 0.97},
-	{"atomic", parts{{"atomic", atomicMode}}, ratio, 0.85},
-	{"tracked", parts{{"tracked", trackedMode}}, ratio, math.NaN()},
-	{"overhead", parts{{"overhead of a delivery", overheadReceive}, {"overhead of a send", overheadSend}}, added, 12},
+	{"send-tx", parts{{"send-tx", false, sendTx}}, ratio, 0.97},
+	{"atomic", parts{{"atomic", false, atomicMode}}, ratio, 0.85},
+	{"tracked", parts{{"tracked", false, trackedMode}}, ratio, math.NaN()},
+	{"overhead", parts{{"overhead of a delivery", true, overheadReceive}, {"overhead of a send", true, overheadSend}}, added, 12},
 }
 
 // verdict is a benchmark's result.

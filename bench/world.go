@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"database/sql"
 	"errors"
-	"fmt"
 	"log/slog"
 	"os"
 	"runtime"
@@ -43,14 +42,19 @@ type world struct {
 	closers    []func() error
 }
 
-func newWorld(log *slog.Logger) (*world, error) {
-	w := &world{log: log, run: strings.ToLower(rand.Text()[:10])}
-	for name, field := range map[string]*string{"TXMQ_TEST_MYSQL": &w.dsn, "TXMQ_TEST_NAMESRV": &w.nameServer} {
-		if *field = services.Lookup(name); *field == "" {
-			return nil, fmt.Errorf("%s is not set, and .services/env does not say it: run scripts/services up", name)
-		}
+func newWorld(log *slog.Logger) *world {
+	return &world{
+		log: log, run: strings.ToLower(rand.Text()[:10]),
+		dsn: services.Lookup("TXMQ_TEST_MYSQL"), nameServer: services.Lookup("TXMQ_TEST_NAMESRV"),
 	}
-	return w, nil
+}
+
+// ready says whether the services are there, which only some need.
+func (w *world) ready() error {
+	if w.dsn == "" || w.nameServer == "" {
+		return errors.New("TXMQ_TEST_MYSQL or TXMQ_TEST_NAMESRV is not set, and .services/env does not say it: run scripts/services up")
+	}
+	return nil
 }
 
 func (w *world) atEnd(f func() error) { w.closers = append(w.closers, f) }
@@ -78,6 +82,9 @@ func (w *world) database(ctx context.Context, name string, schema ...string) (*d
 		return nil, err
 	}
 	cfg.InterpolateParams, cfg.ParseTime, cfg.Loc = true, true, time.UTC
+	if err := w.readCommitted(ctx, cfg); err != nil {
+		return nil, err
+	}
 	name = "txmq_bench_" + w.run + "_" + name
 	if err := statement(ctx, cfg.Clone(), "CREATE DATABASE "+name); err != nil {
 		return nil, err
@@ -110,6 +117,30 @@ func (w *world) database(ctx context.Context, name string, schema ...string) (*d
 func openGorm(pool *sql.DB) (*gorm.DB, error) {
 	return gorm.Open(gormmysql.New(gormmysql.Config{Conn: pool, SkipInitializeWithVersion: true}),
 		&gorm.Config{SkipDefaultTransaction: true, Logger: logger.Discard})
+}
+
+// readCommitted has every session begin at READ COMMITTED, under the name that
+// the server has for it. txmq asks for that level; its peers get it too.
+func (w *world) readCommitted(ctx context.Context, cfg *mysql.Config) error {
+	connector, err := mysql.NewConnector(cfg.Clone())
+	if err != nil {
+		return err
+	}
+	db := sql.OpenDB(connector)
+	defer func() { _ = db.Close() }()
+	var version string
+	if err := db.QueryRowContext(ctx, "SELECT VERSION()").Scan(&version); err != nil {
+		return err
+	}
+	name := "transaction_isolation"
+	if strings.Contains(version, "MariaDB") {
+		name = "tx_isolation"
+	}
+	if cfg.Params == nil {
+		cfg.Params = map[string]string{}
+	}
+	cfg.Params[name] = "'READ-COMMITTED'"
+	return nil
 }
 
 // store migrates and opens txmq's side of d.
@@ -175,7 +206,20 @@ func pause(ctx context.Context, d time.Duration) {
 }
 
 // machine says what the numbers were measured on.
-func machine(ctx context.Context, w *world) ([]slog.Attr, error) {
+func machine() []slog.Attr {
+	load, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		load = []byte("unknown")
+	}
+	return []slog.Attr{
+		slog.String("go", runtime.Version()), slog.String("arch", runtime.GOOS+"/"+runtime.GOARCH),
+		slog.Int("cpus", runtime.NumCPU()), slog.Int("gomaxprocs", runtime.GOMAXPROCS(0)),
+		slog.String("load", strings.TrimSpace(string(load))),
+	}
+}
+
+// server says what the database is, and how far away.
+func (w *world) server(ctx context.Context) ([]slog.Attr, error) {
 	db, err := sql.Open("mysql", w.dsn)
 	if err != nil {
 		return nil, err
@@ -195,14 +239,8 @@ func machine(ctx context.Context, w *world) ([]slog.Attr, error) {
 		}
 		trips[i] = float64(time.Since(began).Microseconds())
 	}
-	load, err := os.ReadFile("/proc/loadavg")
-	if err != nil {
-		load = []byte("unknown")
-	}
 	return []slog.Attr{
-		slog.String("go", runtime.Version()), slog.String("arch", runtime.GOOS+"/"+runtime.GOARCH),
-		slog.Int("cpus", runtime.NumCPU()), slog.Int("gomaxprocs", runtime.GOMAXPROCS(0)),
-		slog.String("load", strings.TrimSpace(string(load))), slog.String("database", version),
-		slog.String("flush_log_at_trx_commit", flush), slog.Float64("round_trip_us", medianOf(trips).mid),
+		slog.String("database", version), slog.String("flush_log_at_trx_commit", flush),
+		slog.Float64("round_trip_us", medianOf(trips).mid),
 	}, nil
 }
