@@ -158,7 +158,7 @@ func (r *runner) part(ctx context.Context, b benchmark, p part) (v verdict, err 
 		if err != nil {
 			return v, err
 		}
-		r.log.LogAttrs(ctx, slog.LevelInfo, p.name, server...)
+		r.log.LogAttrs(ctx, slog.LevelInfo, "part begins", append(server, slog.String("part", p.name))...)
 	}
 	t, err := p.sides(ctx, w, r.sizes)
 	if err != nil {

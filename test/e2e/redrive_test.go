@@ -347,7 +347,7 @@ func TestRedrive(t *testing.T) {
 
 func TestDeadLetterIntake(t *testing.T) {
 	t.Parallel()
-	onVersions(t, "B26 dead letters without a record are recorded, and come back as the same event", func(t *testing.T, w *world, clock *dbclock.Offset) {
+	onVersions(t, "B26 dead letters without a record are recorded, and come back as the same event", func(t *testing.T, w *world, _ *dbclock.Offset) {
 		seen := new(events)
 		p := w.producer(t, new(events))
 		w.send(t, p, "given-up") // by a consumer without txmq
