@@ -92,9 +92,14 @@ type Arrival struct {
 	At          Position
 }
 
+// adopted tells the Arrival of a record that knows neither hash nor place.
+func (a Arrival) adopted() bool {
+	return a.PayloadHash == [32]byte{} && a.At == Position{} && a.EventID != "" && a.Consumer != ""
+}
+
 func (a Arrival) check() error {
 	keys := [][2]string{{"event ID", a.EventID}, {"handler name", a.Consumer}}
-	if a.PayloadHash != [32]byte{} { // an adopted row tells neither
+	if !a.adopted() {
 		keys = append(keys, [2]string{"topic", a.At.Topic})
 	}
 	return errors.Join(
