@@ -210,8 +210,9 @@ func TestCompensator(t *testing.T) {
 				due(t, b.store(t), event)
 				hs.armed.Store(true)
 				before := sum(t, h)
-				if _, err := h.RunOnce(t.Context(), "compensate"); err != nil {
-					t.Errorf("RunOnce = %v", err)
+				res, err := h.RunOnce(t.Context(), "compensate")
+				if e := h.seen(); err != nil || (res.Done == 1) != happened || len(e) != 1 || (e[0].Err == nil) != happened {
+					t.Errorf("%s: RunOnce = %+v, %v, events %+v", event, res, err, e)
 				}
 				r, paid := found(t, b.store(t), event, "c"), sum(t, h)-before
 				if happened && (r.Status != model.Success || paid != 10) || !happened && (r.Status != model.Fail || r.RetryCnt != 0 || paid != 0) {

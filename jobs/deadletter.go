@@ -27,8 +27,9 @@ type DeadLetter struct {
 	// Group is the consumer group. Required.
 	Group string
 
-	// Handlers are the group's, as consumer.Config has them: Topic, Tags, Name and
-	// EventID are read, the rest is not. A topic without one counts as having the
+	// Handlers are the group's, as consumer.Config has them: Topic, Tags, Name,
+	// EventID and Store are read, the rest is not; those of another database are
+	// that one's runner's. A topic without one counts as having the
 	// name "<group>:<topic>" and TXMQ_EVENT_ID.
 	Handlers []consumer.Handler
 
@@ -182,6 +183,9 @@ func (in intake) take(ctx context.Context, m *primitive.MessageExt) error {
 	}
 	m.Topic = topic // as the handler's function has always seen it
 	h := in.handlerOf(m)
+	if h.Store != nil && h.Store.DatabaseID() != in.Store.DatabaseID() {
+		return nil // for that database's runner, which reads as a group of its own
+	}
 	a, err := arrival.Of(m, h.Name, h.EventID)
 	if err != nil {
 		return in.bury(ctx, m, a, arrival.MissingID, err)

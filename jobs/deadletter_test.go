@@ -11,10 +11,13 @@ import (
 	"time"
 
 	"github.com/apache/rocketmq-client-go/v2/primitive"
+	"github.com/glebarez/sqlite"
+	"gorm.io/gorm"
 
 	"github.com/txmq/txmq"
 	"github.com/txmq/txmq/consumer"
 	"github.com/txmq/txmq/internal/rocketmq"
+	"github.com/txmq/txmq/internal/testenv"
 	"github.com/txmq/txmq/model"
 )
 
@@ -154,6 +157,18 @@ func TestDeadLetters(t *testing.T) {
 			if g, ok := l.groupOf(found(t, l.Store, "k7", "gifts")); !ok || g != "shares" {
 				t.Errorf("group of %q = %q, %v", "gifts", g, ok)
 			}
+		})
+	})
+	t.Run("a handler that keeps its records in another database is its runner's", func(t *testing.T) {
+		bubble(t, func(t *testing.T, b *bundle) {
+			dsn := testenv.SQLite(t)
+			other := newBundle(t, func() gorm.Dialector { return sqlite.Open(dsn) }).store(t)
+			l := b.letters(t, func(c *Config) {
+				c.DeadLetters[0].Handlers = []consumer.Handler{{Topic: "order-paid", Store: other}, {Topic: "order-made", Store: b.store(t)}}
+			})
+			l.put(t, dead("e", "x"))
+			l.put(t, dead("e", "x", primitive.PropertyRetryTopic, "order-made"))
+			l.want(t, "e of shares:order-made: DEAD")
 		})
 	})
 	t.Run("B26 a dead letter without ORIGIN_MESSAGE_ID is the same event", func(t *testing.T) {
