@@ -1,5 +1,8 @@
-// Package jobs runs what keeps txmq's tables healthy beside the consumers: for
-// now the sweep, which puts rows whose worker died back to FAIL.
+// Package jobs runs what keeps txmq's tables healthy beside the consumers. The
+// sweep puts rows whose worker died back to FAIL; compensate has FAIL rows run
+// again that nobody redelivers, by a copy of the message to the one group or by
+// the service's own Compensator; and the dead-letter intake gives each message
+// that somebody gave up its DEAD row.
 //
 // Any number of replicas may run the same jobs on one database. Each tick is
 // one replica's: a row in t_job_lease, with a fencing number and the time when
