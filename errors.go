@@ -130,7 +130,7 @@ func (e *OutcomeUnknownError) Is(target error) bool { return target == ErrOutcom
 type FieldError struct {
 	Field string // "producer.Config.Group"
 	Value any    // nil when the field is missing; never a secret or a body
-	Want  string // "1 to 127 letters, digits, _ - % |"
+	Want  string // "1 to 120 letters, digits, _ - % |"
 }
 
 // Error is one line: field, value, what would be right.

@@ -17,7 +17,8 @@ import (
 // event; its effect on tx stays one.
 type Func func(ctx context.Context, tx *gorm.DB, d *Delivery) error
 
-// Work is a Func with the mode it runs in. Atomic and Tracked make one.
+// Work is a handler's function with the mode it runs in. Atomic, Tracked and
+// External make one; the zero value is refused by New.
 type Work struct {
 	fn   Func
 	mode mode

@@ -1,7 +1,8 @@
-// Package producer sends messages that become visible if and only if a local
-// database transaction commits.
+// Package producer sends messages: a Producer those that become visible if and
+// only if a local database transaction commits, a Sender those that belong to
+// none, confirmed and in key order.
 //
-// A half message goes to the broker first, hidden. Then the local transaction
+// Of a Producer: a half message goes to the broker first, hidden. Then the local transaction
 // runs, with a row in the transaction log as its first statement; after COMMIT
 // the broker is told to show the message. Whatever is lost on the way, the
 // broker checks back, and that row answers (package checker).
