@@ -22,7 +22,7 @@ func (r *run) atomic(ctx, stop context.Context) ending {
 		return r.unclaimed(stop, err)
 	}
 	defer tx.Rollback()
-	if r.claimed.TookOver {
+	if r.claimed.Lost {
 		tx.Rollback()
 		r.claims = true // its worker died, and no Apply would count that: protocol K
 		return r.tracked(ctx, stop)

@@ -35,6 +35,7 @@ type Consumer struct {
 	members func(context.Context) ([]rocketmq.LiveGroup, error)
 	keys    *keyLock
 	owner   string
+	debts   debts
 	ready   chan struct{}
 
 	mu    sync.Mutex

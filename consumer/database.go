@@ -59,7 +59,7 @@ func startAll(ctx context.Context, all map[*model.Store]*database) (stop func(cl
 func (d *database) start(ctx context.Context) (stop func(clean bool) error, err error) {
 	d.warnOfPool(ctx)
 	if err := d.runs.begin(ctx); err != nil {
-		return nil, err
+		return nil, errors.Join(err, d.runs.end(ctx))
 	}
 	if d.claims || d.runs.horizon.Load() != 0 {
 		if err := d.prepare(ctx); err != nil {

@@ -175,6 +175,7 @@ func (r *run) uncounted(ctx context.Context, why error) ending {
 		return r.asRecorded(ctx, why)
 	case err != nil:
 		end.err = errors.Join(why, err) // its lease will end by itself
+		r.c.debts.owe(eventKey{r.arrival.Consumer, r.arrival.EventID}, r.claimed.Version)
 		return end
 	}
 	return recorded(end, r.claimed.Redriven)

@@ -166,7 +166,7 @@ func (r *run) bury(ctx context.Context, reason string, why error) ending {
 
 // failure is what a DEAD or FAIL row keeps of this delivery.
 func (r *run) failure(why error) model.Failure {
-	f := model.Failure{Arrival: r.arrival, Version: r.claimed.Version, RetryCnt: r.claimed.RetryCnt, Err: why, Dead: true}
+	f := model.Failure{Arrival: r.arrival, Version: r.claimed.Version, RetryCnt: r.claimed.RetryCnt, Err: why, Dead: true, Keep: r.claimed.Redriven}
 	if !r.c.cfg.OmitBody {
 		f.Body, f.Properties = r.m.Body, r.m.GetProperties()
 	}

@@ -2,6 +2,8 @@ package consumer
 
 import (
 	"context"
+	"sync"
+	"time"
 
 	"github.com/txmq/txmq/model"
 )
@@ -20,7 +22,8 @@ func (r *run) alone(ctx context.Context) (done func(), err error) {
 	if done = r.c.keys.try(takenOver, hold); done != nil {
 		return done, nil
 	}
-	if err := r.h.Store.Release(ctx, r.held(), errTurn); err != nil {
+	lost := r.claimed.LostOwner
+	if err := r.h.Store.ReleaseLost(ctx, r.held(), lost, errTurn); err != nil {
 		return nil, err
 	}
 	if done, err = r.c.keys.take(ctx, takenOver, hold); err != nil {
@@ -30,6 +33,56 @@ func (r *run) alone(ctx context.Context) (done func(), err error) {
 		done()
 		return nil, err
 	}
-	r.claimed.TookOver = true
+	r.claimed.TookOver = r.claimed.Lost
 	return done, nil
+}
+
+// debts are the releases that the database was not there for: the run ended
+// through no fault of the event, and its record is still ours until its lease is
+// over. Whoever takes it over from ourselves then does not count it.
+type debts struct {
+	mu   sync.Mutex
+	owed map[eventKey]debt
+}
+
+type debt struct {
+	version int64
+	since   time.Time
+}
+
+// debtKept is how long a debt is remembered; others may have paid it.
+const debtKept = time.Hour
+
+func (d *debts) owe(key eventKey, version int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.owed == nil {
+		d.owed = map[eventKey]debt{}
+	}
+	for k, old := range d.owed {
+		if time.Since(old.since) > debtKept {
+			delete(d.owed, k)
+		}
+	}
+	d.owed[key] = debt{version, time.Now()}
+}
+
+// pay says whether the claim that gave version took over what is owed.
+func (d *debts) pay(key eventKey, version int64) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	old, ok := d.owed[key]
+	delete(d.owed, key)
+	return ok && (old.version == version-1 || old.version == version-2) // the sweep may have come between
+}
+
+// forgive takes the run that ended with the database away back out of the count.
+func (r *run) forgive() {
+	if !r.claimed.Lost || r.claimed.LostOwner != r.c.owner {
+		return
+	}
+	if r.c.debts.pay(eventKey{r.arrival.Consumer, r.arrival.EventID}, r.claimed.Version) {
+		r.claimed.RetryCnt--
+		r.claimed.Lost = false
+	}
 }

@@ -19,10 +19,11 @@ func (r *run) tracked(ctx, stop context.Context) ending {
 	if err := fault.Point(fault.ConsumeAfterClaim); err != nil {
 		return r.failed(ctx, stop, err)
 	}
-	if r.claimed.RetryCnt >= r.c.cfg.MaxAttempts {
-		return r.giveUp(stop, errUsedUp) // each of its workers died, or it would be DEAD
+	r.forgive()
+	if r.claimed.Lost && r.claimed.RetryCnt >= r.c.cfg.MaxAttempts {
+		return r.giveUp(stop, errUsedUp) // not after a Retry, which has lost no worker
 	}
-	if r.claimed.TookOver {
+	if r.claimed.Lost {
 		done, err := r.alone(ctx)
 		if err != nil || r.claimed.Decision != model.Run {
 			return r.unclaimed(stop, err)

@@ -220,11 +220,18 @@ func unsendable(err error) bool {
 	return errors.Is(err, rocketmq.ErrGone) || errors.As(err, &field)
 }
 
+// copiesKept is how long copies of a message may lie in a group's retry topic,
+// made until the message itself was deleted: twice the broker's default of 72 h,
+// and a day. The row is not DEAD before: a copy that finds DEAD is acknowledged.
+const copiesKept = 7 * 24 * time.Hour
+
 // republish gives the group the message as the row keeps it. A row that keeps
 // none is DEAD.
 func (d *redrive) republish(ctx context.Context, r model.ConsumeRecord, group string, gone error) (fate, error) {
 	p, err := d.Store.Payload(ctx, r)
 	switch {
+	case errors.Is(err, txmq.ErrNotFound) && r.Redriven() && r.Idle < copiesKept:
+		return fate{way: txmq.RedriveSendBack, err: fmt.Errorf("%w; copies that were sent before may wait in the group's retry topic", gone)}, nil
 	case errors.Is(err, txmq.ErrNotFound):
 		return d.bury(ctx, r, fate{way: txmq.RedriveSendBack, err: gone})
 	case err != nil:

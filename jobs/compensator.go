@@ -33,6 +33,7 @@ type compensation struct {
 	r    model.ConsumeRecord // as claimed
 	fn   Compensator
 	idle time.Duration // before the claim
+	died bool          // its last worker ended without a word
 }
 
 // finish has the row's Compensator work on it. A delivery that has claimed it
@@ -42,7 +43,7 @@ func (d *redrive) finish(ctx context.Context, r model.ConsumeRecord, fn Compensa
 	if err != nil || claimed.Decision != model.Run {
 		return fate{}, err
 	}
-	w := &compensation{redrive: d, r: r, fn: fn, idle: r.Idle}
+	w := &compensation{redrive: d, r: r, fn: fn, idle: r.Idle, died: claimed.Lost}
 	w.r.Status, w.r.Owner, w.r.Version, w.r.RetryCnt = model.Processing, d.owner, claimed.Version, claimed.RetryCnt
 	w.r.LeaseUntil, w.r.NextRetryAt = model.Time{}, model.Time{}
 	f, err := w.run(ctx)
@@ -56,8 +57,8 @@ func (w *compensation) held() model.Held {
 
 func (w *compensation) run(ctx context.Context) (fate, error) {
 	limit := w.Compensate.MaxAttempts
-	if w.r.RetryCnt >= limit {
-		return w.fail(ctx, errUsedUp, true) // each of its workers died, or it would be DEAD
+	if w.died && w.r.RetryCnt >= limit {
+		return w.fail(ctx, errUsedUp, true)
 	}
 	said, err := w.work(ctx)
 	switch {
@@ -173,10 +174,15 @@ func (w *compensation) release(ctx context.Context, why error) (fate, error) {
 	ctx, cancel := settle(ctx)
 	defer cancel()
 	err := w.Store.Release(ctx, w.held(), why)
-	if errors.Is(err, txmq.ErrLeaseLost) {
-		return w.lost(ctx, why)
+	if !errors.Is(err, txmq.ErrLeaseLost) {
+		return fate{err: why}, err
 	}
-	return fate{err: why}, err
+	// A COMMIT that was late may have been what Release waited for.
+	rec, err := w.Store.Find(ctx, w.r.EventID, w.r.Consumer)
+	if err == nil && rec.Status == model.Success && rec.Version == w.r.Version {
+		return fate{}, nil
+	}
+	return w.lost(ctx, why)
 }
 
 // asRecorded reads the row in a fresh transaction, where it is not known whether

@@ -185,10 +185,37 @@ func TestCompensator(t *testing.T) {
 		bubble(t, func(t *testing.T, b *bundle) {
 			h := b.compensator(t, func(context.Context, *gorm.DB, model.ConsumeRecord) error { t.Error("it ran"); return nil },
 				func(c *Config) { c.Compensate.MaxAttempts = 3 })
-			due(t, h.cfg.Store, "e", func(f *model.Failure) { f.RetryCnt = 2 })
+			for range 3 {
+				claim(t, h.cfg.Store, "e", "dead")
+				b.clock.Add(lease)
+				if swept, err := h.cfg.Store.Sweep(t.Context(), 1); err != nil || len(swept) != 1 {
+					t.Fatalf("Sweep = %d rows, %v", len(swept), err)
+				}
+			}
+			b.clock.Add(h.cfg.Compensate.Stale)
 			h.once(t, 0)
 			if r := found(t, h.cfg.Store, "e", "c"); r.Status != model.Dead || !strings.Contains(r.LastError, "used up") {
 				t.Errorf("row is %s %q", r.Status, r.LastError)
+			}
+		})
+	})
+	t.Run("an event that its handler may try more often, or that a person retried, runs once more", func(t *testing.T) {
+		bubble(t, func(t *testing.T, b *bundle) {
+			ran := 0
+			h := b.compensator(t, func(context.Context, *gorm.DB, model.ConsumeRecord) error { ran++; return errors.New("no") },
+				func(c *Config) { c.Compensate.MaxAttempts = 3 })
+			due(t, h.cfg.Store, "e", func(f *model.Failure) { f.RetryCnt = 20 })
+			h.once(t, 0)
+			r := found(t, h.cfg.Store, "e", "c")
+			if r.Status != model.Dead || ran != 1 {
+				t.Errorf("row is %s after %d runs, want DEAD after one", r.Status, ran)
+			}
+			if err := h.cfg.Store.Retry(t.Context(), r, model.By{Actor: "ann", Reason: "mended"}); err != nil {
+				t.Fatal(err)
+			}
+			h.once(t, 0)
+			if ran != 2 {
+				t.Errorf("%d runs after a retry by hand, want 2", ran)
 			}
 		})
 	})

@@ -61,6 +61,29 @@ func TestGone(t *testing.T) {
 			}
 		})
 	})
+	t.Run("gone while copies that were sent may still wait: FAIL and told, until none can be left", func(t *testing.T) {
+		bubble(t, func(t *testing.T, b *bundle) {
+			w := newWire()
+			h := b.healer(t, w)
+			retried(t, h, func(*model.Failure) {})
+			h.once(t, 1) // a copy is on its way
+			w.answer = gone
+			for day := 1; day <= 8; day++ {
+				b.clock.Add(24 * time.Hour)
+				h.once(t, 0)
+				want := model.Fail
+				if day >= 7 {
+					want = model.Dead
+				}
+				if r := found(t, h.cfg.Store, "e", handler); r.Status != want {
+					t.Errorf("day %d: row is %s, want %s", day, r.Status, want)
+				}
+			}
+			if e := h.seen(); len(e) != 8 || !strings.Contains(e[1].Err.Error(), "may wait in the group's retry topic") {
+				t.Errorf("events %+v", e)
+			}
+		})
+	})
 	t.Run("gone, and the row keeps no body: DEAD with that reason and the one before", func(t *testing.T) {
 		bubble(t, func(t *testing.T, b *bundle) {
 			w := newWire()

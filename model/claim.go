@@ -36,6 +36,10 @@ type Claimed struct {
 	RetryCnt int
 	// TookOver: the record was PROCESSING under a lease that was over.
 	TookOver bool
+	// Lost: it was, or the sweep has found it so since; its last worker may have
+	// died of it. LostOwner is that worker.
+	Lost      bool
+	LostOwner string
 	// Redriven: a job delivers this event again until it is done, so a failure
 	// needs no redelivery by the broker beside it.
 	Redriven bool
@@ -214,6 +218,7 @@ func (k *claiming) run(ctx context.Context) (Claimed, error) {
 			return Claimed{
 				Decision: Run, Version: r.Version + 1, Seen: r.Status,
 				RetryCnt: r.RetryCnt + 1, TookOver: r.Status == Processing, Redriven: r.Redriven(),
+				Lost: r.Lost(), LostOwner: r.Owner,
 			}, nil
 		}
 	}

@@ -2,7 +2,6 @@ package model
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -59,6 +58,9 @@ type Failure struct {
 	Dead    bool
 	RetryIn time.Duration
 	Err     error
+	// Keep has FAIL keep them as well: a job delivers the event again, and this
+	// may be the last copy.
+	Keep bool
 	// Body and Properties are kept of DEAD rows only, so that they can be
 	// retried after the topic's retention. nil: not kept; but what is there
 	// stays until SUCCESS, since a retry may be all that still has it.
@@ -73,7 +75,8 @@ func (f Failure) status() Status {
 	return Fail
 }
 
-// Fail: (none), PROCESSING, FAIL -> FAIL or DEAD, in a transaction of its own.
+// Fail: (none), PROCESSING, FAIL -> FAIL or DEAD, in a transaction of its own. The
+// row then says where the message lies that failed.
 // It never touches SUCCESS, nor a row that moved since: txmq.ErrLeaseLost, and
 // the row has to be read again.
 func (s *Store) Fail(ctx context.Context, f Failure) error {
@@ -94,10 +97,14 @@ func (s *Store) Fail(ctx context.Context, f Failure) error {
 	// By uk_event_consumer. An Apply's row is FAIL, or PROCESSING under a lease
 	// that is over; a Claim's is PROCESSING and its owner's.
 	args := []any{string(f.status()), f.RetryCnt, micros(f.RetryIn), cut(f.Err), body, properties}
+	place := learn
+	if f.At.Topic != "" { // a copy of today outlives the original
+		place = "topic = ?, broker_name = ?, queue_id = ?, queue_offset = ?, msg_id = ?, offset_msg_id = ?, payload_hash = ?"
+	}
 	args = append(append(args, f.learned()...), f.EventID, f.Consumer, f.Version, f.Owner, f.Owner)
 	n, err := s.changeAlone(ctx, `UPDATE {prefix}msg_consume SET status = ?, version = version + 1, retry_cnt = ?,
 		owner = '', lease_until = NULL, next_retry_at = {now+?}, last_error = ?,
-		body = COALESCE(?, body), properties = COALESCE(?, properties), updated_at = {now}, `+learn+`
+		body = COALESCE(?, body), properties = COALESCE(?, properties), updated_at = {now}, `+place+`
 		WHERE event_id = ? AND consumer = ? AND version = ? AND (status = 'PROCESSING' AND owner = ?
 			OR ? = '' AND (status = 'FAIL' OR status = 'PROCESSING' AND lease_until <= {now}))`, args...)
 	if err == nil && n != 1 {
@@ -130,11 +137,11 @@ func (s *Store) insertEnded(ctx context.Context, f Failure, version int64, body,
 }
 
 func (f Failure) kept() (body, properties []byte, err error) {
-	if !f.Dead {
+	if !f.Dead && !f.Keep {
 		return nil, nil, nil
 	}
 	if f.Properties != nil {
-		properties, err = json.Marshal(f.Properties)
+		properties, err = encodeProperties(f.Properties)
 	}
 	return f.Body, properties, err
 }
@@ -179,9 +186,10 @@ func (s *Store) stuck(ctx context.Context, c conn, limit int) ([]ConsumeRecord, 
 
 // SweepOne sweeps the record if it still is as r says; else it gives false. So
 // it does for a row that another transaction holds for about a second: its
-// worker lives after all, or the next sweep finds it free.
+// worker lives after all, or the next sweep finds it free. The owner's name stays
+// on the row: FAIL with an owner has lost its worker.
 func (s *Store) SweepOne(ctx context.Context, r ConsumeRecord) (bool, error) {
-	n, err := s.changeWaiting(ctx, time.Second, `UPDATE {prefix}msg_consume SET status = 'FAIL', version = version + 1, owner = '',
+	n, err := s.changeWaiting(ctx, time.Second, `UPDATE {prefix}msg_consume SET status = 'FAIL', version = version + 1,
 		lease_until = NULL, next_retry_at = {now}, last_error = ?, updated_at = {now}
 		WHERE id = ? AND status = 'PROCESSING' AND version = ? AND lease_until <= {now}`,
 		cut(fmt.Errorf("swept: the lease of %s was over", r.Owner)), r.ID, r.Version)

@@ -32,7 +32,8 @@ func (b By) check() error {
 	return errors.Join(errs...)
 }
 
-// Retry: DEAD, FAIL -> FAIL, by hand: due at once, with one more attempt. r is
+// Retry: DEAD, FAIL -> FAIL, by hand: due at once, with one more attempt: it runs
+// once whatever retry_cnt is, since it has lost no worker. r is
 // the record as it was seen; when it has moved, txmq.ErrLeaseLost. A row that
 // stands for a message without event ID (Nameless) gives txmq.ErrMissingID: the
 // same message would only be buried again.
@@ -43,7 +44,8 @@ func (s *Store) Retry(ctx context.Context, r ConsumeRecord, by By) error {
 	}
 	// By primary key.
 	return s.byHand(ctx, "retry", r, by, Fail, `UPDATE {prefix}msg_consume SET status = 'FAIL', version = version + 1,
-		retry_cnt = retry_cnt - 1, owner = '', lease_until = NULL, next_retry_at = '`+dueAtOnce+`', updated_at = {now}
+		retry_cnt = CASE WHEN retry_cnt > 0 THEN retry_cnt - 1 ELSE retry_cnt END,
+		owner = '', lease_until = NULL, next_retry_at = '`+dueAtOnce+`', updated_at = {now}
 		WHERE id = ? AND version = ? AND status IN ('DEAD', 'FAIL')`, r.ID, r.Version)
 }
 

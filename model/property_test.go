@@ -98,6 +98,7 @@ func followsTheArrows(t *testing.T, h harness) {
 				rt.Fatalf("%s = %v, %v, want %v", what, c.Decision, err, want)
 			}
 			if want == Run && (c.Seen != before.status || c.RetryCnt != w.retries || c.TookOver != (before.status == Processing) ||
+				c.Lost != (before.owner != "") ||
 				c.Redriven != before.redrove) {
 				rt.Fatalf("%s = %+v, want what was seen of %+v", what, c, before)
 			}
@@ -223,7 +224,7 @@ func followsTheArrows(t *testing.T, h harness) {
 				if ok {
 					w.end(Fail) // version+1
 					w.status, w.due = to, longAgo
-					if to == Fail {
+					if to == Fail && w.retries > 0 {
 						w.retries--
 					}
 				}
@@ -251,7 +252,9 @@ func followsTheArrows(t *testing.T, h harness) {
 					rt.Fatalf("Sweep = %d rows, %v, want due %v", len(rows), err, due)
 				}
 				if due {
+					lost := w.owner
 					w.end(Fail)
+					w.owner = lost
 				}
 			},
 			"time passes": func(rt *rapid.T) {

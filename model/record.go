@@ -44,7 +44,7 @@ type ConsumeRecord struct {
 	Status      Status   `json:"status"`
 	RetryCnt    int      `json:"retry_cnt"` // runs of the handler after the first
 	Version     int64    `json:"version"`   // the fencing number; rises with each change of hands
-	Owner       string   `json:"owner"`
+	Owner       string   `json:"owner"`     // who works on a PROCESSING row; of FAIL, whom it has lost
 	LeaseUntil  Time     `json:"lease_until"`
 	NextRetryAt Time     `json:"next_retry_at"` // gates jobs only; the broker waits by itself
 	LastError   string   `json:"last_error"`
@@ -72,6 +72,10 @@ func (r ConsumeRecord) LeaseOver() bool { return r.Status == Processing && r.Res
 // Nameless tells the DEAD row of a message that has no event ID, or has another
 // body than its event ID stands for: it is a message's row, not an event's.
 func (r ConsumeRecord) Nameless() bool { return r.Version == 0 }
+
+// Lost tells a record whose last worker ended without a word: its lease was
+// over, or the sweep found it so.
+func (r ConsumeRecord) Lost() bool { return r.LeaseOver() || r.Status == Fail && r.Owner != "" }
 
 // Redriven: a job delivers this event again, at the pace of next_retry_at, and a
 // delivery that fails does not ask the broker for another one.

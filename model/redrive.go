@@ -3,9 +3,7 @@ package model
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/txmq/txmq"
@@ -80,9 +78,7 @@ func (s *Store) Payload(ctx context.Context, r ConsumeRecord) (Payload, error) {
 	case errors.Is(err, sql.ErrNoRows), err == nil && p.Body == nil:
 		err = txmq.ErrNotFound
 	case err == nil && properties != nil:
-		if err = json.Unmarshal(properties, &p.Properties); err != nil {
-			err = fmt.Errorf("properties of the row: %w", err)
-		}
+		p.Properties, err = decodeProperties(properties)
 	}
 	return p, wrapOp("payload", r.EventID, err)
 }

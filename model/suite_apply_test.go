@@ -75,7 +75,7 @@ var applyChecks = []check{
 		b.claim(t, "e", "w1")
 		b.clock.Add(minute + time.Second)
 		got := b.apply(t, "e")
-		if diff := cmp.Diff(Claimed{Decision: Run, Version: 1, Seen: Processing, RetryCnt: 1, TookOver: true}, got); diff != "" {
+		if diff := cmp.Diff(Claimed{Decision: Run, Version: 1, Seen: Processing, RetryCnt: 1, TookOver: true, Lost: true, LostOwner: "w1"}, got); diff != "" {
 			t.Errorf("Apply (-want +got):\n%s", diff)
 		}
 		want(t, b.find(t, "e").is(Success, 2, 1, ""))

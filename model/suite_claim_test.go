@@ -105,7 +105,7 @@ var claimChecks = []check{
 		}
 		b.clock.Add(minute + time.Second)
 		c, h := b.claim(t, "e", "w2")
-		if diff := cmp.Diff(Claimed{Decision: Run, Version: 2, Seen: Processing, RetryCnt: 1, TookOver: true}, c); diff != "" {
+		if diff := cmp.Diff(Claimed{Decision: Run, Version: 2, Seen: Processing, RetryCnt: 1, TookOver: true, Lost: true, LostOwner: "w1"}, c); diff != "" {
 			t.Errorf("take-over (-want +got):\n%s", diff)
 		}
 		if c, _ := b.claim(t, "e", "w3"); c.Decision != InProgress {

@@ -210,7 +210,7 @@ var sweepChecks = []check{
 		}
 		want(t, rows[0].is(Processing, 1, 0, "w1")) // as it was
 		r := b.find(t, "e")
-		want(t, r.is(Fail, 2, 0, ""))
+		want(t, r.is(Fail, 2, 0, "w1")) // whom it has lost
 		if wantText := "swept: the lease of w1 was over"; r.LastError != wantText || !r.LeaseUntil.IsZero() {
 			t.Errorf("last_error %q, lease %v, want %q, none", r.LastError, r.LeaseUntil, wantText)
 		}

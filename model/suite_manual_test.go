@@ -25,9 +25,9 @@ var manualChecks = []check{
 		for _, s := range []Status{Dead, Fail} {
 			r := b.in(t, string(s), s)
 			want(t, b.s.Retry(t.Context(), r, by))
-			want(t, b.find(t, r.EventID).is(Fail, r.Version+1, r.RetryCnt-1, ""))
-			if c, _ := b.claim(t, r.EventID, "w1"); c.Decision != Run || c.RetryCnt != r.RetryCnt {
-				t.Errorf("Claim after Retry = %+v, want to run with the %d runs before it", c, r.RetryCnt)
+			want(t, b.find(t, r.EventID).is(Fail, r.Version+1, 0, ""))
+			if c, _ := b.claim(t, r.EventID, "w1"); c.Decision != Run || c.Lost {
+				t.Errorf("Claim after Retry = %+v, want to run, with no worker lost", c)
 			}
 		}
 		_, h := b.claim(t, "due", "w1")
@@ -35,6 +35,29 @@ var manualChecks = []check{
 		want(t, b.s.Retry(t.Context(), b.find(t, "due"), by))
 		if diff := cmp.Diff([]string{"due"}, b.dueIDs(t, 1000*minute)); diff != "" {
 			t.Errorf("Due (-want +got):\n%s", diff)
+		}
+	}},
+	{name: "Retry takes one run out of the count, and never below none", run: func(t *testing.T, b *bundle) {
+		want(t, b.s.Fail(t.Context(), Failure{Arrival: arrival("e"), RetryCnt: 2, Dead: true, Err: errNoStock}))
+		for _, left := range []int{1, 0, 0} {
+			want(t, b.s.Retry(t.Context(), b.find(t, "e"), by))
+			if r := b.find(t, "e"); r.RetryCnt != left {
+				t.Errorf("retry_cnt = %d, want %d", r.RetryCnt, left)
+			}
+		}
+	}},
+	{name: "Retry of what has lost its worker takes the mark away", run: func(t *testing.T, b *bundle) {
+		b.claim(t, "e", "dead")
+		b.clock.Add(2 * minute)
+		if swept, err := b.s.Sweep(t.Context(), 1); err != nil || len(swept) != 1 {
+			t.Fatalf("Sweep = %d rows, %v", len(swept), err)
+		}
+		if r := b.find(t, "e"); !r.Lost() || r.Owner != "dead" {
+			t.Errorf("swept row: lost %v, owner %q", r.Lost(), r.Owner)
+		}
+		want(t, b.s.Retry(t.Context(), b.find(t, "e"), by))
+		if b.find(t, "e").Lost() {
+			t.Error("the mark stayed")
 		}
 	}},
 	{name: "Resolve makes DEAD and FAIL SUCCESS, and says who and why", run: func(t *testing.T, b *bundle) {
@@ -82,7 +105,7 @@ var manualChecks = []check{
 		}
 		wantRows := []AuditEntry{
 			{Actor: "ann", Action: "retry", Reason: by.Reason, EventID: "e", Consumer: handler, StateBefore: "DEAD retry_cnt=0 version=2", StateAfter: "FAIL"},
-			{Actor: "bob", Action: "resolve", Reason: "订单 done", EventID: "e", Consumer: handler, StateBefore: "FAIL retry_cnt=-1 version=3", StateAfter: "SUCCESS"},
+			{Actor: "bob", Action: "resolve", Reason: "订单 done", EventID: "e", Consumer: handler, StateBefore: "FAIL retry_cnt=0 version=3", StateAfter: "SUCCESS"},
 		}
 		if diff := cmp.Diff(wantRows, got, cmpopts.IgnoreFields(AuditEntry{}, "ID", "CreatedAt")); diff != "" {
 			t.Errorf("audit (-want +got):\n%s", diff)

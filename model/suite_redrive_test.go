@@ -188,6 +188,19 @@ var redriveChecks = []check{
 			wantErr(t, "Payload of SUCCESS by "+name, err, txmq.ErrNotFound)
 		}
 	}},
+	{name: "Fail keeps where the message lies that failed, and a redriven one's body", run: func(t *testing.T, b *bundle) {
+		_, h := b.claim(t, "e", "w1")
+		copied := arrival("e")
+		copied.At = Position{Topic: "order-paid", BrokerName: "b-1", QueueID: 0, QueueOffset: 7, MsgID: "AC1", OffsetMsgID: "7F1"}
+		want(t, b.s.Fail(t.Context(), Failure{Arrival: copied, Owner: h.Owner, Version: h.Version, Err: errNoStock, Keep: true, Body: []byte("body")}))
+		r := b.find(t, "e")
+		if diff := cmp.Diff(copied.At, r.Position); diff != "" {
+			t.Errorf("position (-want +got):\n%s", diff)
+		}
+		if p, err := b.s.Payload(t.Context(), r); err != nil || string(p.Body) != "body" {
+			t.Errorf("Payload = %q, %v", p.Body, err)
+		}
+	}},
 	{name: "a record gives its arrival back", run: func(t *testing.T, b *bundle) {
 		if diff := cmp.Diff(arrival("e"), b.in(t, "e", Fail).Arrival()); diff != "" {
 			t.Errorf("Arrival (-want +got):\n%s", diff)

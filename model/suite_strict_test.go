@@ -72,7 +72,7 @@ var strictChecks = []check{
 		}
 		b.clock.Add(minute + time.Second)
 		tx, c, h := b.strictly(t, "e")
-		if diff := cmp.Diff(Claimed{Decision: Run, Version: 1, Seen: Processing, RetryCnt: 1, TookOver: true}, c); diff != "" {
+		if diff := cmp.Diff(Claimed{Decision: Run, Version: 1, Seen: Processing, RetryCnt: 1, TookOver: true, Lost: true, LostOwner: "w1"}, c); diff != "" {
 			t.Errorf("ApplyStrict (-want +got):\n%s", diff)
 		}
 		want(t, tx.Succeed(t.Context(), h))

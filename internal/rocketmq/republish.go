@@ -105,7 +105,7 @@ func (s *Sender) Republish(ctx context.Context, r RepublishRequest) (Sent, error
 	}
 	m := r.message()
 	sent, err := s.put(ctx, m)
-	if err != nil {
+	if err != nil && (!errors.Is(err, txmq.ErrNotDurable) || sent.OffsetMsgID == "") { // what is stored can be sent back
 		return Sent{}, err
 	}
 	return sent, SendBack(ctx, s.cfg.Broker, SendBackRequest{
