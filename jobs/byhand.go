@@ -16,7 +16,10 @@ import (
 // and other calls, one of them delivers.
 //
 // txmq.ErrNotFound: no such record. A *txmq.FieldError: the record has no way,
-// and which field of Config would give it one.
+// and which field of Config would give it one. Where neither broker nor row has
+// the message any more, the error says so, and the record stays FAIL and due:
+// another runner's Compensator may do without, and a job without one makes it
+// DEAD.
 func (r *Runner) Redrive(ctx context.Context, eventID, handler string) (txmq.RedriveWay, error) {
 	way, err := r.redrive(ctx, eventID, handler)
 	var op *txmq.OpError
@@ -35,6 +38,7 @@ func (r *Runner) redrive(ctx context.Context, eventID, handler string) (txmq.Red
 		return "", fmt.Errorf("the record is %s, and only FAIL can be redriven: retry it first if it is DEAD", rec.Status)
 	}
 	d := newRedrive(r.cfg, r.link(), r.owner)
+	d.byHand = true
 	defer d.broker.Close()
 	if err := d.homeless(rec); err != nil {
 		return "", err
@@ -48,4 +52,16 @@ func (r *Runner) redrive(ctx context.Context, eventID, handler string) (txmq.Red
 		err = f.err
 	}
 	return f.way, err
+}
+
+// leave is bury for a redrive by hand: this runner may know less than the one
+// that has the handler's Compensator.
+func (d *redrive) leave(ctx context.Context, r model.ConsumeRecord, f fate) (fate, error) {
+	if f.way == txmq.RedriveSendBack {
+		f.err = fmt.Errorf("%w, and the row keeps no copy of it: only a Compensator can run it", f.err)
+	}
+	ctx, cancel := settle(ctx)
+	defer cancel()
+	_, err := d.Store.Postpone(ctx, r, -d.Compensate.Stale) // due at once
+	return f, err
 }

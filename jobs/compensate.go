@@ -35,6 +35,7 @@ type redrive struct {
 	Config
 	broker broker
 	owner  string // of the rows that a Compensator works on
+	byHand bool   // nothing is made DEAD
 
 	down   map[string]int // by broker: tries in a row without an answer
 	putOff map[string]int // why rows had to be put off untried: how many
@@ -249,6 +250,9 @@ func (d *redrive) republish(ctx context.Context, r model.ConsumeRecord, group st
 
 // bury makes the row DEAD: there is nothing left to deliver.
 func (d *redrive) bury(ctx context.Context, r model.ConsumeRecord, f fate) (fate, error) {
+	if d.byHand {
+		return d.leave(ctx, r, f)
+	}
 	why := f.err
 	if r.LastError != "" {
 		why = fmt.Errorf("%w; it had failed before: %s", why, r.LastError)

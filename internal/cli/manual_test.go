@@ -18,7 +18,7 @@ import (
 )
 
 // buried makes a database with one DEAD record, whose message no broker has.
-func buried(t *testing.T, handler string) (dsn string, s *model.Store) {
+func buried(t *testing.T, handler string, change ...func(*model.Failure)) (dsn string, s *model.Store) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "txmq.db")
 	dsn = "sqlite://" + path
@@ -38,14 +38,17 @@ func buried(t *testing.T, handler string) (dsn string, s *model.Store) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = s.Fail(t.Context(), model.Failure{
+	f := model.Failure{
 		Arrival: model.Arrival{
 			EventID: "pay:1", Consumer: handler, PayloadHash: sha256.Sum256([]byte("body")),
 			At: model.Position{Topic: "order-paid", BrokerName: "broker-a", MsgID: "MSG", OffsetMsgID: "7F00000100005B4A000000FFFFFFFFFF"},
 		},
 		Dead: true, Err: errors.New("no stock"), Body: []byte("body"), Properties: map[string]string{"TXMQ_EVENT_ID": "pay:1"},
-	})
-	if err != nil {
+	}
+	for _, c := range change {
+		c(&f)
+	}
+	if err := s.Fail(t.Context(), f); err != nil {
 		t.Fatal(err)
 	}
 	return dsn, s
@@ -79,10 +82,19 @@ func TestRetryDelivers(t *testing.T) {
 			t.Error("the record was not marked as redriven")
 		}
 	})
+	t.Run("not where neither broker nor row has the message: FAIL as the line says, for a Compensator", func(t *testing.T) {
+		ns := testenv.NameServer(t)
+		dsn, s := buried(t, group+":order-paid", func(f *model.Failure) { f.Body, f.Properties = nil, nil })
+		r := retry(t, dsn, "--name-servers="+ns)
+		if r.code != exitOK || !strings.Contains(r.stdout, "not delivered: ") || !strings.Contains(r.stdout, "the row keeps no copy of it: only a Compensator can run it") {
+			t.Errorf("code %d: %s%s", r.code, r.stdout, r.stderr)
+		}
+		redriven(t, s, group+":order-paid") // FAIL
+	})
 	t.Run("later where the broker is away, and the record is due all the same", func(t *testing.T) {
 		dsn, s := buried(t, group+":order-paid")
 		r := retry(t, dsn, "--name-servers=127.0.0.1:1")
-		if r.code != exitOK || !strings.Contains(r.stdout, "not delivered yet") || !strings.Contains(r.stdout, "127.0.0.1:1") {
+		if r.code != exitOK || !strings.Contains(r.stdout, "not delivered: ") || !strings.Contains(r.stdout, "127.0.0.1:1") {
 			t.Errorf("code %d: %s%s", r.code, r.stdout, r.stderr)
 		}
 		redriven(t, s, group+":order-paid")
