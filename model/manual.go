@@ -16,7 +16,9 @@ type By struct {
 	Reason string // at most 2000 characters
 }
 
-func (b By) check() error {
+// Check gives a *txmq.FieldError ("actor", "reason") for each field that Retry
+// and Resolve would refuse.
+func (b By) Check() error {
 	var errs []error
 	for _, f := range []struct {
 		name, value string
@@ -61,7 +63,7 @@ func (s *Store) Resolve(ctx context.Context, r ConsumeRecord, by By) error {
 
 // byHand runs the transition and its line in t_audit in one transaction.
 func (s *Store) byHand(ctx context.Context, action string, r ConsumeRecord, by By, after Status, template string, args ...any) error {
-	if err := by.check(); err != nil {
+	if err := by.Check(); err != nil {
 		return wrapOp(action, r.EventID, err)
 	}
 	tx, err := s.Begin(ctx)

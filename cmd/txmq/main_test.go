@@ -78,7 +78,7 @@ func scripts(t *testing.T, mariadb bool, dsn func(*testscript.Env) string) {
 			return mariadb, nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"seed": seed, "sql": sqlFile, "bury": bury, "serve": serve, "probe": probe, "finish": finish, "code": code, "dsnfile": dsnfile,
+			"seed": seed, "sql": sqlFile, "bury": bury, "adopted": adopted, "serve": serve, "probe": probe, "finish": finish, "code": code, "dsnfile": dsnfile,
 		},
 	})
 }
@@ -113,6 +113,13 @@ func bury(ts *testscript.TestScript, _ bool, args []string) {
 	defer done()
 	ts.Check(s.Bury(context.Background(), model.Failure{Arrival: of("missing_id:MSG:OFF", args[0]), Err: errors.New("no event ID")}))
 	ts.Check(s.Fail(context.Background(), model.Failure{Arrival: of("pay:8", args[0]), Dead: true, Err: errors.New("no")}))
+}
+
+// adopted writes the FAIL record of a handler that `txmq migrate adopt` would.
+func adopted(ts *testscript.TestScript, _ bool, args []string) {
+	s, done := open(ts, nil)
+	defer done()
+	ts.Check(s.Fail(context.Background(), model.Failure{Arrival: model.Arrival{EventID: "pay:9", Consumer: args[0]}, Err: errors.New("no")}))
 }
 
 func of(event, consumer string) model.Arrival {

@@ -43,7 +43,7 @@ func (c *manual) check() error {
 	case c.Limit < 1 || c.Limit > 1000:
 		return usage("want 1 to 1000; run it again for more", "--limit is %d", c.Limit)
 	}
-	return nil
+	return c.by().Check()
 }
 
 func (c *manual) by() model.By { return model.By{Actor: cmp.Or(c.Actor, whoAmI()), Reason: c.Reason} }
@@ -60,13 +60,14 @@ func whoAmI() string {
 	return name
 }
 
-// chosen reads the records that are meant, DEAD or FAIL; none is an error.
-func (c *manual) chosen(ctx context.Context, s *model.Store) ([]model.ConsumeRecord, error) {
-	filter := model.Filter{EventID: c.Event, Consumer: c.Consumer, Limit: 1000}
+// chosen reads the records that are meant, DEAD or FAIL; none is an error. Of
+// --all-dead those are left out that can't be changed: they would be the first
+// ones for ever.
+func (c *manual) chosen(ctx context.Context, a *app, s *model.Store, can func(model.ConsumeRecord) error) ([]model.ConsumeRecord, error) {
 	if c.AllDead {
-		filter = model.Filter{Status: model.Dead, Consumer: c.Consumer, Limit: c.Limit}
+		return c.dead(ctx, a, s, can)
 	}
-	all, err := s.Records(ctx, filter)
+	all, err := s.Records(ctx, model.Filter{EventID: c.Event, Consumer: c.Consumer, Limit: 1000})
 	if err != nil {
 		return nil, err
 	}
@@ -79,8 +80,6 @@ func (c *manual) chosen(ctx context.Context, s *model.Store) ([]model.ConsumeRec
 	switch {
 	case len(records) > 0:
 		return records, nil
-	case c.AllDead:
-		return nil, failed(fmt.Errorf("no record of %q is DEAD", c.Consumer), "`txmq records list` shows what there is")
 	case len(all) > 0:
 		return nil, failed(fmt.Errorf("no record of event ID %q is DEAD or FAIL; the first is %s", c.Event, all[0].Status),
 			"only those can be changed by hand; PROCESSING is its worker's until its lease is over")
@@ -90,9 +89,53 @@ func (c *manual) chosen(ctx context.Context, s *model.Store) ([]model.ConsumeRec
 	}
 }
 
-// run does one thing to each record that is meant, and tells what became of it.
-// One that can't be done does not keep the others from it.
-func (c *manual) run(ctx context.Context, a *app, after model.Status, do func(*model.Store, model.ConsumeRecord) (note string, err error)) error {
+// dead pages through the DEAD records until Limit of them can be changed, and
+// says how many can't.
+func (c *manual) dead(ctx context.Context, a *app, s *model.Store, can func(model.ConsumeRecord) error) ([]model.ConsumeRecord, error) {
+	var records []model.ConsumeRecord
+	left := 0
+	for f := (model.Filter{Status: model.Dead, Consumer: c.Consumer, Limit: 1000}); ; {
+		page, err := s.Records(ctx, f)
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range page {
+			switch {
+			case len(records) == c.Limit:
+			case can(r) != nil:
+				left++
+			default:
+				records = append(records, r)
+			}
+		}
+		if len(page) < f.Limit || len(records) == c.Limit {
+			break
+		}
+		f.After = page[len(page)-1].ID
+	}
+	switch {
+	case len(records) == 0 && left > 0:
+		return nil, failed(fmt.Errorf("none of the %d DEAD records of %q can be retried", left, c.Consumer),
+			"`txmq records retry <event>` says why of one; `txmq records resolve` settles it")
+	case len(records) == 0:
+		return nil, failed(fmt.Errorf("no record of %q is DEAD", c.Consumer), "`txmq records list` shows what there is")
+	case left > 0:
+		_, err := fmt.Fprintf(a.stderr, "left out, since they can't be retried: %d\n", left)
+		return records, err
+	}
+	return records, nil
+}
+
+// deed is what a command does to each record that is meant.
+type deed struct {
+	after model.Status
+	can   func(model.ConsumeRecord) error // why it is not done to a record, also in a dry run
+	do    func(*model.Store, model.ConsumeRecord) (note string, err error)
+}
+
+// run does it, and tells what became of each. One that can't be done does not
+// keep the others from it.
+func (c *manual) run(ctx context.Context, a *app, d deed) error {
 	if err := c.check(); err != nil {
 		return err
 	}
@@ -101,23 +144,18 @@ func (c *manual) run(ctx context.Context, a *app, after model.Status, do func(*m
 		return err
 	}
 	defer closeDB()
-	records, err := c.chosen(ctx, s)
+	records, err := c.chosen(ctx, a, s, d.can)
 	if err != nil {
 		return err
 	}
 	var lines []changed
 	var errs []error
 	for _, r := range records {
-		line := changed{Event: r.EventID, Consumer: r.Consumer, Before: string(r.Status), After: string(after)}
-		switch {
-		case c.DryRun:
-			line.Note = "not done: --dry-run"
-		default:
-			line.Note, err = do(s, r)
-			if err != nil {
-				line.After, line.Note = line.Before, "not done"
-				errs = append(errs, err)
-			}
+		note, err := c.one(s, r, d)
+		line := changed{Event: r.EventID, Consumer: r.Consumer, Before: string(r.Status), After: string(d.after), Note: note}
+		if err != nil {
+			line.After, line.Note = line.Before, "not done"
+			errs = append(errs, err)
 		}
 		lines = append(lines, line)
 		if ctx.Err() != nil {
@@ -125,6 +163,16 @@ func (c *manual) run(ctx context.Context, a *app, after model.Status, do func(*m
 		}
 	}
 	return errors.Join(c.tell(a, lines), refusals(errs))
+}
+
+func (c *manual) one(s *model.Store, r model.ConsumeRecord, d deed) (note string, err error) {
+	if err := d.can(r); err != nil {
+		return "", err
+	}
+	if c.DryRun {
+		return "not done: --dry-run", nil
+	}
+	return d.do(s, r)
 }
 
 func (c *manual) tell(a *app, lines []changed) error {
@@ -146,10 +194,29 @@ func refusals(errs []error) error {
 		hint = "it has changed meanwhile: look at it with `txmq records show`, and decide anew"
 	case errors.Is(first, txmq.ErrMissingID):
 		hint = "`txmq records resolve` once its producer has published it again"
+	case errors.Is(first, errNowhere):
+		hint = "have it published again, or settle it with `txmq records resolve`; a service with a Compensator calls model.Store.Retry itself"
 	default:
 		return errors.Join(errs...)
 	}
 	return failed(errors.Join(errs...), hint)
+}
+
+// errNowhere is of a record that was adopted from another's table.
+var errNowhere = errors.New("the record does not say where its message lies, so nothing can deliver it")
+
+// retriable is nil, or why no retry would have the record run.
+func retriable(r model.ConsumeRecord) error {
+	var why error
+	switch {
+	case r.Nameless():
+		why = fmt.Errorf("%w of its own that can be run", txmq.ErrMissingID)
+	case r.Position.Topic == "":
+		why = errNowhere
+	default:
+		return nil
+	}
+	return &txmq.OpError{Op: "retry", EventID: r.EventID, Err: why}
 }
 
 type recordsRetry struct {
@@ -164,7 +231,7 @@ func (c *recordsRetry) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	return c.run(ctx, a, model.Fail, func(s *model.Store, r model.ConsumeRecord) (string, error) {
+	return c.run(ctx, a, deed{model.Fail, retriable, func(s *model.Store, r model.ConsumeRecord) (string, error) {
 		if err := s.Retry(ctx, r, c.by()); err != nil {
 			return "", err
 		}
@@ -172,7 +239,7 @@ func (c *recordsRetry) Run(ctx context.Context, a *app) error {
 			return "due at once: the compensate job delivers it", nil
 		}
 		return c.redrive(ctx, jobs.Config{Store: s, Broker: b, Groups: c.Groups}, r), nil
-	})
+	}})
 }
 
 // redrive says what became of the delivery. The record is due whatever did, so a
@@ -197,9 +264,10 @@ type recordsResolve struct{ manual }
 
 // Run marks the records as settled by hand.
 func (c *recordsResolve) Run(ctx context.Context, a *app) error {
-	return c.run(ctx, a, model.Success, func(s *model.Store, r model.ConsumeRecord) (string, error) {
+	all := func(model.ConsumeRecord) error { return nil }
+	return c.run(ctx, a, deed{model.Success, all, func(s *model.Store, r model.ConsumeRecord) (string, error) {
 		return "nothing runs for it any more", s.Resolve(ctx, r, c.by())
-	})
+	}})
 }
 
 type auditCommand struct {
