@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -234,6 +235,20 @@ func TestKubernetesCommandsAreReal(t *testing.T) {
 			if !strings.Contains(help.String(), "$"+e.Name) && !strings.Contains(help.String(), `env:"`+e.Name+`"`) {
 				t.Errorf("%s: %s knows no %s", name, c.Command[0], e.Name)
 			}
+		}
+	}
+}
+
+// TestKubernetesCompensates: without name servers `txmq serve` only sweeps.
+func TestKubernetesCompensates(t *testing.T) {
+	env := manifests(t)["txmq-serve"].container().Env
+	i := slices.IndexFunc(env, func(e envVar) bool { return e.Name == "TXMQ_NAME_SERVERS" })
+	if i < 0 {
+		t.Fatal("txmq-serve has no TXMQ_NAME_SERVERS")
+	}
+	for address := range strings.SplitSeq(env[i].Value, ",") {
+		if _, err := netip.ParseAddrPort(address); err != nil {
+			t.Errorf("TXMQ_NAME_SERVERS: %v", err)
 		}
 	}
 }

@@ -84,6 +84,9 @@ func (c *serveCommand) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return failed(fmt.Errorf("%s: %w", a.called("listen"), err), "choose another address with --listen")
 	}
+	if len(broker.NameServers) == 0 {
+		log.WarnContext(ctx, "compensate is off, so FAIL rows that nobody redelivers stay: give --name-servers")
+	}
 	log.InfoContext(ctx, "serving", slog.String("listen", listener.Addr().String()), slog.Any("jobs", runner.Names()))
 	if err := serve(ctx, listener, store.Ping, runner.Run, log); err != nil {
 		return err

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -135,6 +136,9 @@ func TestServe(t *testing.T) {
 			case line.Job == "sweep": // the first run comes at once
 				cancel()
 			}
+		}
+		if !slices.ContainsFunc(messages, func(m string) bool { return strings.HasPrefix(m, "compensate is off") }) {
+			t.Errorf("log %v does not say that compensate is off", messages)
 		}
 		if got := <-code; got != exitOK || messages[len(messages)-1] != "stopped" {
 			t.Errorf("exit code %d, log %v; want 0 and \"stopped\" last", got, messages)
