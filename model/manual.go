@@ -77,18 +77,13 @@ func (s *Store) byHand(ctx context.Context, action string, r ConsumeRecord, by B
 	}
 	if err == nil {
 		_, err = tx.conn().ExecContext(ctx, s.q(`INSERT INTO {prefix}audit (actor, action, reason, event_id, consumer,
-			state_before, state_after, created_at) VALUES (?, ?, ?, ?, ?, ?, ?, {now})`),
-			by.Actor, action, by.Reason, r.EventID, r.Consumer, state(r.Status, r.RetryCnt, r.Version), string(after))
+			state_before, state_after, retry_cnt, version, created_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, {now})`),
+			by.Actor, action, by.Reason, r.EventID, r.Consumer, string(r.Status), string(after), r.RetryCnt, r.Version)
 	}
 	if err == nil {
 		err = tx.Commit(ctx)
 	}
 	return wrapOp(action, r.EventID, err)
-}
-
-// state is how t_audit tells a record.
-func state(status Status, retries int, version int64) string {
-	return fmt.Sprintf("%s retry_cnt=%d version=%d", status, retries, version)
 }
 
 // AuditEntry is a row of t_audit: one manual action.
@@ -99,8 +94,10 @@ type AuditEntry struct {
 	Reason      string `json:"reason"`
 	EventID     string `json:"event_id"`
 	Consumer    string `json:"consumer"`
-	StateBefore string `json:"state_before"`
-	StateAfter  string `json:"state_after"`
+	StateBefore Status `json:"state_before"`
+	StateAfter  Status `json:"state_after"`
+	RetryCnt    int    `json:"retry_cnt"` // before the action, as Version
+	Version     int64  `json:"version"`
 	CreatedAt   Time   `json:"created_at"`
 }
 
@@ -114,14 +111,15 @@ func (s *Store) Audit(ctx context.Context, eventID string, after int64, limit in
 		return nil, &txmq.FieldError{Field: "limit", Value: limit, Want: "1 to 1000"}
 	}
 	rows, err := s.pool.QueryContext(ctx, s.q(`SELECT id, actor, action, reason, event_id, consumer, state_before, state_after,
-		created_at FROM {prefix}audit WHERE id > ? AND (? = '' OR event_id = ?) ORDER BY id LIMIT ?`), after, eventID, eventID, limit)
+		retry_cnt, version, created_at FROM {prefix}audit WHERE id > ? AND (? = '' OR event_id = ?) ORDER BY id LIMIT ?`), after, eventID, eventID, limit)
 	if err != nil {
 		return nil, wrapOp("audit", eventID, err)
 	}
 	defer func() { err = errors.Join(err, rows.Close()) }()
 	for rows.Next() {
 		var e AuditEntry
-		if err := rows.Scan(&e.ID, &e.Actor, &e.Action, &e.Reason, &e.EventID, &e.Consumer, &e.StateBefore, &e.StateAfter, &e.CreatedAt); err != nil {
+		if err := rows.Scan(&e.ID, &e.Actor, &e.Action, &e.Reason, &e.EventID, &e.Consumer, &e.StateBefore, &e.StateAfter,
+			&e.RetryCnt, &e.Version, &e.CreatedAt); err != nil {
 			return nil, wrapOp("audit", eventID, err)
 		}
 		list = append(list, e)

@@ -32,7 +32,7 @@ var tables = []struct {
 	{"tx_log", 1, "attempt, fenced_event, route"},
 	{"job_lease", 1, "name, due_at, version"},
 	{"run", 2, "consumer_group, seen_at, stopped_at"},
-	{"audit", 2, "actor, reason, state_before, state_after"},
+	{"audit", 2, "actor, reason, state_before, retry_cnt"},
 }
 
 // Migration is one numbered step and whether this database has taken it.

@@ -104,8 +104,8 @@ var manualChecks = []check{
 			t.Fatal(err)
 		}
 		wantRows := []AuditEntry{
-			{Actor: "ann", Action: "retry", Reason: by.Reason, EventID: "e", Consumer: handler, StateBefore: "DEAD retry_cnt=0 version=2", StateAfter: "FAIL"},
-			{Actor: "bob", Action: "resolve", Reason: "订单 done", EventID: "e", Consumer: handler, StateBefore: "FAIL retry_cnt=0 version=3", StateAfter: "SUCCESS"},
+			{Actor: "ann", Action: "retry", Reason: by.Reason, EventID: "e", Consumer: handler, StateBefore: Dead, StateAfter: Fail, RetryCnt: 0, Version: 2},
+			{Actor: "bob", Action: "resolve", Reason: "订单 done", EventID: "e", Consumer: handler, StateBefore: Fail, StateAfter: Success, RetryCnt: 0, Version: 3},
 		}
 		if diff := cmp.Diff(wantRows, got, cmpopts.IgnoreFields(AuditEntry{}, "ID", "CreatedAt")); diff != "" {
 			t.Errorf("audit (-want +got):\n%s", diff)

@@ -29,8 +29,8 @@ type manual struct {
 type changed struct {
 	Event    string `json:"event_id"`
 	Consumer string `json:"consumer"`
-	Before   string `json:"before"`
-	After    string `json:"after"` // as before where nothing was done
+	Before   string `json:"state_before"`
+	After    string `json:"state_after"` // as before where nothing was done
 	Note     string `json:"note"`
 }
 
@@ -294,12 +294,13 @@ func (c *auditCommand) Run(ctx context.Context, a *app) error {
 	rows := make([][]string, 0, len(entries))
 	for _, e := range entries {
 		rows = append(rows, []string{
-			fmt.Sprint(e.ID), at(e.CreatedAt), e.Actor, e.Action, e.EventID, e.Consumer, e.StateBefore, e.StateAfter, short(e.Reason, 60),
+			fmt.Sprint(e.ID), at(e.CreatedAt), e.Actor, e.Action, e.EventID, e.Consumer, string(e.StateBefore), string(e.StateAfter),
+			fmt.Sprint(e.RetryCnt), fmt.Sprint(e.Version), short(e.Reason, 60),
 		})
 	}
 	if entries == nil {
 		entries = []model.AuditEntry{}
 	}
-	header := []string{"ID", "AT", "ACTOR", "ACTION", "EVENT", "CONSUMER", "BEFORE", "AFTER", "REASON"}
+	header := []string{"ID", "AT", "ACTOR", "ACTION", "EVENT", "CONSUMER", "BEFORE", "AFTER", "RETRIES", "VERSION", "REASON"}
 	return c.write(a.stdout, entries, header, rows)
 }

@@ -20,7 +20,8 @@ CREATE TABLE IF NOT EXISTS {{prefix}}run (
   KEY idx_group (consumer_group, seen_at)
 ) ENGINE = InnoDB;
 
--- One row for each manual action: who, what, why, before, after.
+-- One row for each manual action: who, what, why; retry_cnt and version are as
+-- before it.
 CREATE TABLE IF NOT EXISTS {{prefix}}audit (
   id           BIGINT         NOT NULL AUTO_INCREMENT PRIMARY KEY,
   actor        VARCHAR(255)   CHARACTER SET utf8mb4 NOT NULL,
@@ -28,8 +29,10 @@ CREATE TABLE IF NOT EXISTS {{prefix}}audit (
   reason       VARCHAR(2000)  CHARACTER SET utf8mb4 NOT NULL,
   event_id     VARBINARY(255) NOT NULL,
   consumer     VARBINARY(255) NOT NULL,
-  state_before VARCHAR(255)   CHARACTER SET utf8mb4 NOT NULL,
-  state_after  VARCHAR(255)   CHARACTER SET utf8mb4 NOT NULL,
+  state_before VARCHAR(16)    CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+  state_after  VARCHAR(16)    CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+  retry_cnt    INT            NOT NULL,
+  version      BIGINT         NOT NULL,
   created_at   DATETIME(3)    NOT NULL,
   KEY idx_event (event_id, consumer)
 ) ENGINE = InnoDB;

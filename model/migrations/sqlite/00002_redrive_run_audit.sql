@@ -13,7 +13,8 @@ CREATE TABLE {{prefix}}run (
 );
 CREATE INDEX {{prefix}}run_group ON {{prefix}}run (consumer_group, seen_at);
 
--- One row for each manual action: who, what, why, before, after.
+-- One row for each manual action: who, what, why; retry_cnt and version are as
+-- before it.
 CREATE TABLE {{prefix}}audit (
   id           INTEGER  NOT NULL PRIMARY KEY AUTOINCREMENT,
   actor        TEXT     NOT NULL,
@@ -23,6 +24,8 @@ CREATE TABLE {{prefix}}audit (
   consumer     TEXT     NOT NULL,
   state_before TEXT     NOT NULL,
   state_after  TEXT     NOT NULL,
+  retry_cnt    INTEGER  NOT NULL,
+  version      INTEGER  NOT NULL,
   created_at   DATETIME NOT NULL
 );
 CREATE INDEX {{prefix}}audit_event ON {{prefix}}audit (event_id, consumer);
