@@ -2,7 +2,11 @@ package cli
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
+
+	"github.com/alecthomas/kong"
 
 	"github.com/txmq/txmq"
 )
@@ -64,6 +68,12 @@ func textOf(v any) string {
 	switch v := v.(type) {
 	case []string:
 		return strings.Join(v, ",")
+	case map[string]string:
+		pairs := make([]string, 0, len(v))
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			pairs = append(pairs, name+"="+v[name])
+		}
+		return kong.JoinEscaped(pairs, ',')
 	case txmq.Secret:
 		return string(v)
 	default:

@@ -86,6 +86,33 @@ func TestPrecedence(t *testing.T) {
 	})
 }
 
+func TestHandlerGroups(t *testing.T) {
+	const want = "mail=mails,shares=shares-group"
+	for name, file := range map[string]string{
+		"a mapping":         "handler-group:\n  shares: shares-group\n  mail: mails\n",
+		"a mapping in JSON": `{"handler-group": {"shares": "shares-group", "mail": "mails"}}`,
+		"a list":            "handler-group: [mail=mails, shares=shares-group]\n",
+		"a text":            "handler-group: mail=mails,shares=shares-group\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := inForce(t, "--config", configFile(t, file))["handler-group"].Value; got != want {
+				t.Errorf("handler-group = %q, want %q", got, want)
+			}
+		})
+	}
+	t.Run("a mapping of one", func(t *testing.T) {
+		if got := inForce(t, "--config", configFile(t, "handler-group:\n  shares,old: g\n"))["handler-group"].Value; got != `shares\,old=g` {
+			t.Errorf("handler-group = %q", got)
+		}
+	})
+	t.Run("the environment", func(t *testing.T) {
+		t.Setenv("TXMQ_HANDLER_GROUP", "shares=shares-group,mail=mails")
+		if got := inForce(t)["handler-group"].Value; got != want {
+			t.Errorf("handler-group = %q, want %q", got, want)
+		}
+	})
+}
+
 func TestDSNFromTheFile(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return "sqlite://" + filepath.Join(dir, name) }
@@ -138,7 +165,10 @@ func TestRefusedSettings(t *testing.T) {
 		"a word of none":            {"log-format: xml\n", []string{`:1: log-format is "xml": want one of auto, text, json`}},
 		"all of them at once":       {"a: 1\nb: 2\ndrain: x\n", []string{":1:", ":2:", ":3:"}},
 		"twice":                     {"drain: 1s\nprefix: a\ndrain: 2s\n", []string{":3: drain stands in line 1 already"}},
-		"a mapping below":           {"serve:\n  drain: 1s\n", []string{":1: serve has no plain value"}},
+		"a mapping below":           {"serve:\n  drain: 1s\n", []string{`:1: unknown key "serve"`}},
+		"a mapping for a list":      {"name-servers: {a: b}\n", []string{`:1: name-servers is "a mapping"`, "commas"}},
+		"a mapping of lists":        {"handler-group:\n  shares: [g1, g2]\n", []string{":1: handler-group has no plain value"}},
+		"a name with =":             {"handler-group:\n  a=b: g1\n", []string{":1: handler-group has no plain value"}},
 		"nothing behind the colon":  {"drain:\n", []string{":1: drain has no plain value"}},
 		"a list of lists":           {"name-servers: [[a]]\n", []string{":1: name-servers has no plain value"}},
 		"an anchor":                 {"drain: &a 1s\n", []string{":1: drain has no plain value"}},

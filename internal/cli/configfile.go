@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/alecthomas/kong"
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
@@ -16,10 +17,11 @@ import (
 type entry struct {
 	key, text string
 	line      int
+	mapping   bool // the text is NAME=VALUE,...
 }
 
 // readConfig reads a file of YAML, of which JSON is a part: one mapping, whose
-// values are scalars or lists of them. Its errors quote nothing of the file: a
+// values are scalars, lists of them or mappings of them. Its errors quote nothing of the file: a
 // secret may stand where it is wrong.
 func readConfig(path string) ([]entry, error) {
 	text, err := os.ReadFile(path) //nolint:gosec // the user names it
@@ -68,8 +70,8 @@ func entries(path string, pairs []*ast.MappingValueNode) ([]entry, error) {
 			errs = append(errs, fmt.Errorf("%s:%d: %s stands in line %d already", path, e.line, e.key, first))
 		}
 		seen[e.key] = e.line
-		if e.text, ok = value(p.Value); !ok {
-			errs = append(errs, fmt.Errorf("%s:%d: %s has no plain value: want a word, a number or a list of them", path, e.line, e.key))
+		if e.text, e.mapping, ok = value(p.Value); !ok {
+			errs = append(errs, fmt.Errorf("%s:%d: %s has no plain value: want a word, a number, a list or a mapping of them", path, e.line, e.key))
 		}
 		list = append(list, e)
 	}
@@ -94,21 +96,42 @@ func syntax(path string, err error) error {
 
 func lineOf(n ast.Node) int { return n.GetToken().Position.Line }
 
-// value is a scalar, or a list of them as the command line has it.
-func value(n ast.Node) (string, bool) {
-	list, ok := n.(*ast.SequenceNode)
-	if !ok {
-		return scalar(n)
-	}
+// value is a scalar, or a list or a mapping of them as the command line has it.
+func value(n ast.Node) (text string, mapping, ok bool) {
 	var texts []string
-	for _, v := range list.Values {
-		text, ok := scalar(v)
-		if !ok {
-			return "", false
+	switch n := n.(type) {
+	case *ast.SequenceNode:
+		for _, v := range n.Values {
+			text, ok := scalar(v)
+			if !ok {
+				return "", false, false
+			}
+			texts = append(texts, text)
 		}
-		texts = append(texts, text)
+		return strings.Join(texts, ","), false, true
+	case *ast.MappingNode:
+		for _, pair := range n.Values {
+			text, ok := named(pair)
+			if !ok {
+				return "", false, false
+			}
+			texts = append(texts, text)
+		}
+		return kong.JoinEscaped(texts, ','), true, true
+	case *ast.MappingValueNode: // a mapping of one
+		text, ok := named(n)
+		return kong.JoinEscaped([]string{text}, ','), true, ok
+	default:
+		text, ok := scalar(n)
+		return text, false, ok
 	}
-	return strings.Join(texts, ","), true
+}
+
+// named is a pair of a mapping as NAME=VALUE.
+func named(pair *ast.MappingValueNode) (string, bool) {
+	name, ok := scalar(pair.Key)
+	text, plain := scalar(pair.Value)
+	return name + "=" + text, ok && plain && !strings.Contains(name, "=")
 }
 
 // scalar is a scalar as it is written, so that a key of digits keeps its zeros.

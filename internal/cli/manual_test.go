@@ -99,7 +99,7 @@ func TestRetryDelivers(t *testing.T) {
 		}
 		redriven(t, s, group+":order-paid")
 	})
-	t.Run("a handler whose name does not tell its group needs --group", func(t *testing.T) {
+	t.Run("a handler whose name does not tell its group needs --handler-group", func(t *testing.T) {
 		dsn, s := buried(t, "shares")
 		r := retry(t, dsn, "--name-servers=127.0.0.1:1")
 		if r.code != exitOK || !strings.Contains(r.stdout, `Groups["shares"]`) {
@@ -108,7 +108,7 @@ func TestRetryDelivers(t *testing.T) {
 		if redriven(t, s, "shares") {
 			t.Error("a record without a way was marked as redriven")
 		}
-		r = retry(t, dsn, "--name-servers=127.0.0.1:1", "--group=shares="+group)
+		r = retry(t, dsn, "--name-servers=127.0.0.1:1", "--handler-group=shares="+group)
 		if r.code != exitOK || strings.Contains(r.stdout, "Groups") {
 			t.Errorf("code %d: %s%s", r.code, r.stdout, r.stderr)
 		}

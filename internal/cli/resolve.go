@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -91,6 +92,10 @@ func (c *configuration) file(path string, found []entry) error {
 			continue
 		}
 		at := fmt.Sprintf("%s:%d", path, e.line)
+		if s := c.list[i]; e.mapping && s.flag.Target.Kind() != reflect.Map {
+			errs = append(errs, &txmq.FieldError{Field: at + ": " + e.key, Value: "a mapping", Want: s.want()})
+			continue
+		}
 		errs = append(errs, c.put(c.list[i], given{e.text, fromFile, at}, at+": "+e.key))
 	}
 	return errors.Join(errs...)

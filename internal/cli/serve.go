@@ -30,7 +30,7 @@ type serveCommand struct {
 
 // ways tells jobs where to send what is delivered again.
 type ways struct {
-	Groups map[string]string `name:"group" placeholder:"HANDLER=GROUP;..." help:"The consumer group of a handler with a name of its own. Default: what stands before the last colon of GROUP:TOPIC."`
+	Groups map[string]string `name:"handler-group" mapsep:"," placeholder:"HANDLER=GROUP,..." help:"The consumer group of a handler with a name of its own. Default: what stands before the last colon of GROUP:TOPIC."`
 }
 
 // jobs is what runs, in the words of jobs.Config.

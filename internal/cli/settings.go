@@ -65,7 +65,7 @@ func (s setting) want() string {
 	case s.flag.Target.Kind() == reflect.Slice:
 		return "values with commas between them"
 	case s.flag.Target.Kind() == reflect.Map:
-		return "NAME=VALUE, with semicolons between them"
+		return "NAME=VALUE with commas between them, or in the file a mapping"
 	case s.flag.Target.CanInt():
 		return "a whole number"
 	default:
