@@ -209,7 +209,7 @@ func (d *redrive) deliver(ctx context.Context, r model.ConsumeRecord) (fate, err
 	})
 	if unsendable(err) {
 		d.down[at.BrokerName] = 0
-		return d.republish(ctx, r, group, err)
+		return d.republish(ctx, r, group, unplaced(err, at))
 	}
 	return d.weigh(ctx, r, at.BrokerName, fate{way: txmq.RedriveSendBack, err: err})
 }
@@ -225,6 +225,14 @@ func unsendable(err error) bool {
 // made until the message itself was deleted: twice the broker's default of 72 h,
 // and a day. The row is not DEAD before: a copy that finds DEAD is acknowledged.
 const copiesKept = 7 * 24 * time.Hour
+
+// unplaced says of what the row tells that no broker can be asked for it.
+func unplaced(err error, at model.Position) error {
+	if errors.Is(err, rocketmq.ErrGone) {
+		return err
+	}
+	return fmt.Errorf("the record does not say where its message lies: topic %q, offset message ID %q", at.Topic, at.OffsetMsgID)
+}
 
 // republish gives the group the message as the row keeps it. A row that keeps
 // none is DEAD.
@@ -243,6 +251,7 @@ func (d *redrive) republish(ctx context.Context, r model.ConsumeRecord, group st
 	})
 	f := fate{way: txmq.RedriveRepublish, err: err}
 	if unsendable(err) {
+		f.err = fmt.Errorf("the copy that the record keeps can't be sent: %s", strings.ReplaceAll(err.Error(), "RepublishRequest.", ""))
 		return d.bury(ctx, r, f)
 	}
 	return d.weigh(ctx, r, "", f)

@@ -16,19 +16,19 @@ type By struct {
 	Reason string // at most 2000 characters
 }
 
-// Check gives a *txmq.FieldError ("actor", "reason") for each field that Retry
+// Check gives a *txmq.FieldError for each field that Retry
 // and Resolve would refuse.
 func (b By) Check() error {
 	var errs []error
 	for _, f := range []struct {
 		name, value string
 		most        int
-	}{{"actor", b.Actor, 255}, {"reason", b.Reason, MaxErrorRunes}} {
+	}{{"Actor", b.Actor, 255}, {"Reason", b.Reason, MaxErrorRunes}} {
 		switch n := utf8.RuneCountInString(f.value); {
 		case strings.TrimSpace(f.value) == "":
-			errs = append(errs, &txmq.FieldError{Field: f.name, Want: fmt.Sprintf("1 to %d characters", f.most)})
+			errs = append(errs, &txmq.FieldError{Field: "model.By." + f.name, Want: fmt.Sprintf("1 to %d characters", f.most)})
 		case n > f.most:
-			errs = append(errs, &txmq.FieldError{Field: f.name, Value: fmt.Sprintf("%d characters", n), Want: fmt.Sprintf("1 to %d characters", f.most)})
+			errs = append(errs, &txmq.FieldError{Field: "model.By." + f.name, Value: fmt.Sprintf("%d characters", n), Want: fmt.Sprintf("1 to %d characters", f.most)})
 		}
 	}
 	return errors.Join(errs...)

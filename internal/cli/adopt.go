@@ -79,8 +79,7 @@ func adoptError(err error, p model.Adoption) error {
 		}
 		return failed(err, "run it again: it goes on from there; the way back, before any consumer has run: "+back)
 	case errors.As(err, &field):
-		text := strings.NewReplacer("model.AdoptConfig.Table", "--table", "model.AdoptConfig.Zone", "--zone", "model.AdoptConfig.Map", "--map ").Replace(err.Error())
-		return usage("see `txmq migrate adopt --help`", "%s", text)
+		return usage("see `txmq migrate adopt --help`", "%w", err)
 	default:
 		return err
 	}

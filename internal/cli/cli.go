@@ -80,13 +80,27 @@ func Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	}
 	parsed, err := parser.Parse(args)
 	var known *failure
+	var wrong *kong.ParseError
 	switch {
 	case errors.As(err, &known): // of the file or the environment
+	case errors.As(err, &wrong):
+		err = usage(helpFor(wrong.Context), "%w", err)
 	case err != nil:
-		err = usage("see `txmq --help`", "%w", err)
+		err = usage(helpFor(nil), "%w", err)
 	default:
 		a.conf.flags(parsed)
-		err = parsed.Run()
+		err = explained(parsed.Run(), parsed)
 	}
 	return report(stderr, err, append(a.conf.texts, args...))
+}
+
+// explained gives a bad field the hint of the command that it was of.
+func explained(err error, parsed *kong.Context) error {
+	var known *failure
+	var schema *txmq.SchemaError
+	var field *txmq.FieldError
+	if errors.As(err, &known) || errors.As(err, &schema) || !errors.As(err, &field) {
+		return err
+	}
+	return usage(helpFor(parsed), "%w", err)
 }

@@ -66,7 +66,7 @@ func report(stderr io.Writer, err error, args []string) int {
 	default:
 		hint = hintOf(err)
 	}
-	text = withoutSecrets(strings.TrimPrefix(text, "txmq: "), args)
+	text = withoutSecrets(inFlags(strings.TrimPrefix(text, "txmq: ")), args)
 	_, _ = fmt.Fprintf(stderr, "txmq: %s\nhint: %s\n", text, cmp.Or(hint, hintOf(err)))
 	return code
 }

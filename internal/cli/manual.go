@@ -252,7 +252,7 @@ func (c *recordsRetry) redrive(ctx context.Context, cfg jobs.Config, r model.Con
 	}
 	switch {
 	case err != nil:
-		return "due at once, but not delivered: " + err.Error()
+		return "due at once, but not delivered: " + inFlags(err.Error())
 	case way == "":
 		return "a job was quicker to deliver it"
 	default:

@@ -54,21 +54,27 @@ func (a *app) wholeSeconds(name string, d time.Duration) error {
 	return nil
 }
 
+// check tells all that is wrong with the durations at once.
+func (c *serveCommand) check(a *app) error {
+	errs := []error{a.wholeSeconds("sweep-every", c.SweepEvery), a.wholeSeconds("compensate-every", c.CompensateEvery)}
+	if c.Drain < 0 {
+		errs = append(errs, usage("give a duration such as 30s", "%s is %v", a.called("drain"), c.Drain))
+	}
+	if c.Stale <= 0 {
+		errs = append(errs, usage("give a duration such as 5m", "%s is %v", a.called("stale"), c.Stale))
+	}
+	return errors.Join(errs...)
+}
+
 // Run serves until ctx ends, and then stops cleanly: readiness fails at once,
 // the running job gets its drain, the health page goes last.
 func (c *serveCommand) Run(ctx context.Context, a *app) error {
-	if c.Drain < 0 {
-		return usage("give a duration such as 30s", "%s is %v", a.called("drain"), c.Drain)
+	broker, err := a.broker(len(c.DeadLetters) > 0)
+	if err := errors.Join(c.check(a), err); err != nil {
+		return err
 	}
 	if c.Drain == 0 {
 		c.Drain = -1 // none, in the words of jobs.Config
-	}
-	if err := errors.Join(a.wholeSeconds("sweep-every", c.SweepEvery), a.wholeSeconds("compensate-every", c.CompensateEvery)); err != nil {
-		return err
-	}
-	broker, err := a.broker(len(c.DeadLetters) > 0)
-	if err != nil {
-		return err
 	}
 	store, closeDB, err := a.store(ctx)
 	if err != nil {

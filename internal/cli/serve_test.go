@@ -156,7 +156,23 @@ func TestServe(t *testing.T) {
 			t.Errorf("stderr: %s", r.stderr)
 		}
 	})
-	for _, bad := range []string{"--drain=-1s", "--sweep-every=1500ms", "--sweep-every=0s", "--log-level=loud", "--log-format=xml"} {
+	t.Run("all that is wrong at once, in the words of the flags", func(t *testing.T) {
+		r := command(t, "", "serve", "--dsn", dsn, "--drain=-1s", "--sweep-every=0s", "--stale=0s", "--name-servers=x")
+		r.hinted(t, exitUsage)
+		for _, flag := range []string{"--drain is", "--sweep-every is", "--stale is", "--name-servers is"} {
+			if !strings.Contains(r.stderr, flag) {
+				t.Errorf("want %q: %s", flag, r.stderr)
+			}
+		}
+		r = command(t, "", "serve", "--dsn", dsn, "--name-servers=127.0.0.1:1", "--handler-group=shares=a b", "--dead-letters=c d", "--stale=2h")
+		r.hinted(t, exitUsage)
+		for _, want := range []string{`--handler-group "shares" is "a b"`, `--dead-letters is "c d"`, "hint: see `txmq serve --help`"} {
+			if !strings.Contains(r.stderr, want) || strings.Contains(r.stderr, "jobs.Config") {
+				t.Errorf("want %q, and no field of Go: %s", want, r.stderr)
+			}
+		}
+	})
+	for _, bad := range []string{"--drain=-1s", "--sweep-every=1500ms", "--sweep-every=0s", "--stale=0s", "--stale=-1m", "--log-level=loud", "--log-format=xml"} {
 		t.Run("refused: "+bad, func(t *testing.T) {
 			command(t, "", "serve", "--dsn", dsn, bad).hinted(t, exitUsage)
 		})
