@@ -3,6 +3,7 @@ package model
 import (
 	"context"
 	"errors"
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -100,9 +101,13 @@ func (s *Store) planDown(ctx context.Context, to int64) (Plan, error) {
 	case err != nil:
 		return Plan{}, err
 	case to < 0:
-		return Plan{}, &txmq.FieldError{Field: "version", Value: to, Want: "0 or more; 0 drops all tables"}
+		return Plan{}, &txmq.FieldError{Field: "model.MigrateDown version", Value: to, Want: "0 or more; 0 drops all tables"}
 	case have > latest(s.d):
 		return Plan{}, &txmq.SchemaError{Problem: "the tables are newer than this program", Hint: "take them down with the program that made them"}
+	case to > latest(s.d):
+		return Plan{}, &txmq.FieldError{
+			Field: "model.MigrateDown version", Value: to, Want: fmt.Sprintf("0 to %d, the highest that there is", latest(s.d)),
+		}
 	case to > have:
 		return Plan{}, &txmq.SchemaError{Problem: "the tables are not of that version yet", Hint: "run `txmq migrate up`"}
 	}

@@ -27,7 +27,7 @@ func (c *migrateAdopt) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	db, closeDB, err := a.open(ctx, false)
+	db, closeDB, err := a.open(ctx, refuse)
 	if err != nil {
 		return err
 	}

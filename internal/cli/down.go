@@ -26,7 +26,7 @@ func (c *migrateDown) Run(ctx context.Context, a *app) error {
 	if c.To != nil && *c.To < 0 {
 		return usage("the lowest is 0, which drops every table", "--to is %d", *c.To)
 	}
-	db, closeDB, err := a.open(ctx, false)
+	db, closeDB, err := a.open(ctx, refuse)
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"net/url"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -125,17 +126,22 @@ func parseMySQL(text string) (s source, err error) {
 	return source{mysql: cfg}, nil
 }
 
-// exists keeps a file from being made where one is expected: by a mistyped path
-// there would be an empty database, which says something else is wrong.
-func (s source) exists(create bool) error {
+// file is what SQLite's driver gets. It keeps a file from being made where one
+// is expected: by a mistyped path there would be an empty database, which says
+// something else is wrong.
+func (s source) file(absent missing) (string, error) {
 	_, err := os.Stat(s.sqlite)
-	if err == nil || create && errors.Is(err, fs.ErrNotExist) {
-		return nil
+	gone := errors.Is(err, fs.ErrNotExist)
+	if _, folder := os.Stat(filepath.Dir(s.sqlite)); gone && folder == nil && absent == imagine {
+		return "file::memory:", nil
 	}
-	return failed(fmt.Errorf("%v: %w", s, errors.Unwrap(err)), "check the path; only `txmq migrate up` makes the file")
+	if err != nil && (!gone || absent != create) {
+		return "", failed(fmt.Errorf("%v: %w", s, errors.Unwrap(err)), "check the path; only `txmq migrate up` makes the file")
+	}
+	return s.sqliteDSN(absent == create), nil
 }
 
-// sqliteDSN is what the driver gets.
+// sqliteDSN names the file with our parameters before the user's.
 func (s source) sqliteDSN(create bool) string {
 	mode := "rw"
 	if create {

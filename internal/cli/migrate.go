@@ -23,7 +23,11 @@ type migrateUp struct {
 
 // Run makes or updates the tables.
 func (c *migrateUp) Run(ctx context.Context, a *app) error {
-	db, closeDB, err := a.open(ctx, !c.DryRun)
+	absent := create
+	if c.DryRun {
+		absent = imagine
+	}
+	db, closeDB, err := a.open(ctx, absent)
 	if err != nil {
 		return err
 	}
@@ -62,7 +66,7 @@ type migrateStatus struct{ output }
 
 // Run lists the steps.
 func (c *migrateStatus) Run(ctx context.Context, a *app) error {
-	db, closeDB, err := a.open(ctx, false)
+	db, closeDB, err := a.open(ctx, refuse)
 	if err != nil {
 		return err
 	}

@@ -16,9 +16,18 @@ import (
 	"github.com/txmq/txmq/model"
 )
 
+// missing says what to do about a file of SQLite that is not there.
+type missing uint8
+
+const (
+	refuse  missing = iota
+	create          // the file
+	imagine         // an empty database, in memory
+)
+
 // open connects to the database, and gives up after --connect-timeout. close
 // has to be called.
-func (a *app) open(ctx context.Context, create bool) (db *gorm.DB, closeDB func(), err error) {
+func (a *app) open(ctx context.Context, absent missing) (db *gorm.DB, closeDB func(), err error) {
 	if a.root.ConnectTimeout <= 0 {
 		return nil, nil, usage("give a duration such as 5s", "%s is %v", a.called("connect-timeout"), a.root.ConnectTimeout)
 	}
@@ -41,10 +50,11 @@ func (a *app) open(ctx context.Context, create bool) (db *gorm.DB, closeDB func(
 		pool.SetConnMaxLifetime(3 * time.Minute) // under any server's wait_timeout
 		dialector = mysql.New(mysql.Config{Conn: pool, SkipInitializeWithVersion: true})
 	} else {
-		if err := s.exists(create); err != nil {
+		file, err := s.file(absent)
+		if err != nil {
 			return nil, nil, err
 		}
-		if pool, err = sql.Open(sqlite.DriverName, s.sqliteDSN(create)); err != nil {
+		if pool, err = sql.Open(sqlite.DriverName, file); err != nil {
 			return nil, nil, err
 		}
 		dialector = &sqlite.Dialector{Conn: pool}
@@ -75,7 +85,7 @@ func (a *app) ping(ctx context.Context, pool *sql.DB, s source) error {
 
 // store opens the tables as well.
 func (a *app) store(ctx context.Context) (*model.Store, func(), error) {
-	db, closeDB, err := a.open(ctx, false)
+	db, closeDB, err := a.open(ctx, refuse)
 	if err != nil {
 		return nil, nil, err
 	}

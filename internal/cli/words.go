@@ -19,6 +19,7 @@ var flagOf = strings.NewReplacer(
 	"jobs.Config.Broker.SecretKey", "--secret-key",
 	"jobs.Config.Broker", "--name-servers",
 	"model.Config.Prefix", "--prefix",
+	"model.MigrateDown version", "--to",
 	"model.AdoptConfig.Table", "--table",
 	"model.AdoptConfig.Zone", "--zone",
 	"model.AdoptConfig.Map", "--map ",
