@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/apache/rocketmq-client-go/v2/primitive"
@@ -29,8 +28,13 @@ type DeadLetter struct {
 
 	// Handlers are the group's, as consumer.Config has them: Topic, Tags, Name,
 	// EventID and Store are read, the rest is not; those of another database are
-	// that one's runner's. A topic without one counts as having the
-	// name "<group>:<topic>" and TXMQ_EVENT_ID.
+	// that one's runner's. A topic without one counts as having the name
+	// "<group>:<topic>" and TXMQ_EVENT_ID, but a message that is recorded under
+	// another name gets no row, unless that is known to be another group's.
+	//
+	// Without any, Config.Groups should name all handlers of the group: the only
+	// one has the message, and of several it is none, in a row that can't be
+	// retried, unless "<group>:<topic>" is one.
 	Handlers []consumer.Handler
 
 	// OmitBody keeps body and properties out of the rows, which then can't be
@@ -74,26 +78,6 @@ func (c Config) validateDeadLetters(check checker) error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// handlerOf is the group's handler of a message.
-func (l DeadLetter) handlerOf(m *primitive.MessageExt) consumer.Handler {
-	for _, h := range l.Handlers {
-		if h.Topic == m.Topic && wants(h.Tags, m.GetTags()) {
-			return h
-		}
-	}
-	return consumer.Handler{Topic: m.Topic, Name: l.Group + ":" + m.Topic, EventID: arrival.EventID}
-}
-
-// wants tells whether a handler's Tags take a message of that tag.
-func wants(tags, tag string) bool {
-	for one := range strings.SplitSeq(tags, "||") {
-		if one = strings.TrimSpace(one); one == "" || one == "*" || one == tag {
-			return true
-		}
-	}
-	return false
 }
 
 // intake reads one dead-letter queue while Run lasts.
@@ -168,10 +152,14 @@ func (in intake) handle(ctx context.Context, m *primitive.MessageExt) rocketmq.R
 var (
 	errDeadLetter = errors.New("found in the dead-letter queue")
 	errNoTopic    = errors.New("no property says which topic the message came from")
+	errNoHandler  = errors.New("the group has several handlers, and nothing says which one is the message's")
 )
 
-// noTopic is the reason in the key of a message whose topic is not known.
-const noTopic = "no_topic"
+// Reasons in the key of a message whose topic, or whose handler, is not known.
+const (
+	noTopic   = "no_topic"
+	noHandler = "no_handler"
+)
 
 // take gives the message its DEAD row, if it has none.
 func (in intake) take(ctx context.Context, m *primitive.MessageExt) error {
@@ -182,12 +170,20 @@ func (in intake) take(ctx context.Context, m *primitive.MessageExt) error {
 		return in.bury(ctx, m, a, noTopic, errNoTopic)
 	}
 	m.Topic = topic // as the handler's function has always seen it
-	h := in.handlerOf(m)
+	h, given := in.handlerOf(m)
 	if h.Store != nil && h.Store.DatabaseID() != in.Store.DatabaseID() {
 		return nil // for that database's runner, which reads as a group of its own
 	}
-	a, err := arrival.Of(m, h.Name, h.EventID)
-	if err != nil {
+	if !given {
+		if yes, err := in.recorded(ctx, m); err != nil || yes {
+			return err
+		}
+	}
+	a, err := arrival.Of(m, cmp.Or(h.Name, in.Group+":"+m.Topic), h.EventID)
+	switch {
+	case h.Name == "":
+		return in.bury(ctx, m, a, noHandler, errNoHandler)
+	case err != nil:
 		return in.bury(ctx, m, a, arrival.MissingID, err)
 	}
 	rec, err := in.Store.Find(ctx, a.EventID, a.Consumer)
