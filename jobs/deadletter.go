@@ -118,15 +118,10 @@ func (in intake) run(ctx context.Context) {
 	defer started()
 	// Run returns nil, always.
 	_ = loop.Loop{Interval: in.again, Step: func(ctx context.Context) (bool, error) {
-		err := c.Start(ctx)
-		level := slog.LevelWarn
-		if errors.Is(err, txmq.ErrRefused) {
-			level = slog.LevelDebug // there is no such topic yet
-		}
-		if err == nil {
+		if err := c.Start(ctx); err == nil {
 			started()
 		} else {
-			in.Logger.LogAttrs(ctx, level, "dead letters can't be taken in yet", slog.String("group", in.Group), slog.Any("error", err))
+			in.Logger.LogAttrs(ctx, levelOf(err), "dead letters can't be taken in yet", slog.String("group", in.Group), slog.Any("error", err))
 		}
 		return false, nil
 	}}.Run(starting)
@@ -136,6 +131,18 @@ func (in intake) run(ctx context.Context) {
 	if err := c.Close(end); err != nil {
 		in.Logger.LogAttrs(end, slog.LevelWarn, "dead-letter intake stopped before its last message was done",
 			slog.String("group", in.Group), slog.Any("error", err))
+	}
+}
+
+// levelOf tells how much an operator should make of a queue that can't be read.
+func levelOf(err error) slog.Level {
+	switch {
+	case errors.Is(err, rocketmq.ErrNoTopic):
+		return slog.LevelDebug // nobody has given a message up yet
+	case errors.Is(err, txmq.ErrRefused):
+		return slog.LevelError // for want of a right, which does not pass by itself
+	default:
+		return slog.LevelWarn
 	}
 }
 

@@ -23,7 +23,7 @@ import (
 type said struct {
 	slog.Handler
 	text  string
-	heard chan struct{}
+	heard chan slog.Level
 }
 
 func (s *said) Enabled(context.Context, slog.Level) bool { return true }
@@ -31,7 +31,7 @@ func (s *said) Enabled(context.Context, slog.Level) bool { return true }
 func (s *said) Handle(_ context.Context, r slog.Record) error {
 	if r.Message == s.text {
 		select {
-		case s.heard <- struct{}{}:
+		case s.heard <- r.Level:
 		default:
 		}
 	}
@@ -45,7 +45,7 @@ func TestQueueThatComesLate(t *testing.T) {
 	ns, broker := testenv.NameServer(t), testenv.Broker(t)
 	maria(t, func(t *testing.T, b *bundle) {
 		group := "late-" + strings.ToLower(rand.Text()[:12])
-		log := &said{text: "dead letters can't be taken in yet", heard: make(chan struct{}, 1)}
+		log := &said{text: "dead letters can't be taken in yet", heard: make(chan slog.Level, 1)}
 		events := make(chan txmq.DeadLetterFound, 10)
 		r, err := New(Config{
 			Store: b.store(t), Broker: txmq.Broker{NameServers: []string{ns}},
@@ -73,7 +73,11 @@ func TestQueueThatComesLate(t *testing.T) {
 			stop()
 			wg.Wait()
 		}
-		run(func() { <-log.heard }) // a stop that comes before the queue
+		run(func() { // a stop that comes before the queue
+			if level := <-log.heard; level != slog.LevelDebug {
+				t.Errorf("logged at %v, want DEBUG: the queue comes with the first dead letter", level)
+			}
+		})
 		run(func() {
 			<-log.heard
 			topic := "%DLQ%" + group
@@ -81,7 +85,7 @@ func TestQueueThatComesLate(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			t.Cleanup(func() { dropTopic(broker, ns, topic) })
+			t.Cleanup(func() { dropTopic(remoting.Keys{}, broker, ns, topic) })
 			known(t, ns, topic)
 			if err := letter(ns, topic); err != nil {
 				t.Error(err)
@@ -92,6 +96,38 @@ func TestQueueThatComesLate(t *testing.T) {
 			}
 		})
 	})
+}
+
+func TestQueueOfAnother(t *testing.T) {
+	for _, version := range []string{"4.9.7", "5.5.0"} {
+		t.Run(version, func(t *testing.T) {
+			g := testenv.ACL(t, version)
+			keys := remoting.Keys{AccessKey: g.AdminKey, SecretKey: txmq.Secret(g.AdminSecret)}
+			group := "other-" + strings.ToLower(rand.Text()[:12])
+			topic := "%DLQ%" + group
+			if err := keys.CreateTopic(t.Context(), g.Broker, topic, 1, 6); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { dropTopic(keys, g.Broker, g.NameServer, topic) })
+			known(t, g.NameServer, topic)
+			maria(t, func(t *testing.T, b *bundle) {
+				log := &said{text: "dead letters can't be taken in yet", heard: make(chan slog.Level, 1)}
+				cfg := Config{
+					Store:  b.store(t),
+					Broker: txmq.Broker{NameServers: []string{g.NameServer}, AccessKey: g.AdminKey, SecretKey: "no-secret-of-the-broker"},
+					Logger: slog.New(log), DeadLetters: []DeadLetter{{Group: group}},
+				}.withDefaults()
+				ctx, stop := context.WithCancel(t.Context())
+				var wg sync.WaitGroup
+				wg.Go(func() { intake{Config: cfg, DeadLetter: cfg.DeadLetters[0], again: lookAgain}.run(ctx) })
+				if level := <-log.heard; level != slog.LevelError {
+					t.Errorf("logged at %v, want ERROR: it does not pass by itself", level)
+				}
+				stop()
+				wg.Wait()
+			})
+		})
+	}
 }
 
 // known waits until the name server has heard of the topic.
@@ -126,10 +162,10 @@ func letter(ns, topic string) error {
 	return err
 }
 
-func dropTopic(broker, ns, topic string) {
+func dropTopic(keys remoting.Keys, broker, ns, topic string) {
 	for addr, code := range map[string]int{broker: remoting.DeleteTopicInBroker, ns: remoting.DeleteTopicInNameSrv} {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-		_, _ = remoting.Call(ctx, addr, remoting.Request(code, map[string]string{"topic": topic}, nil)) // a tidy broker is a courtesy
+		_, _ = keys.Call(ctx, addr, remoting.Request(code, map[string]string{"topic": topic}, nil)) // a tidy broker is a courtesy
 		cancel()
 	}
 }

@@ -175,6 +175,44 @@ func TestACL(t *testing.T) {
 			t.Errorf("Subscriptions = %+v, %v; want one client", live, err)
 		}
 	})
+	onGuarded(t, "dead letters, by who may", func(t *testing.T, g *guarded) {
+		dlq, readers := "%DLQ%"+g.group, "TXMQ_DLQ_db_"+g.group
+		g.makeTopic(t, dlq)
+		g.makeTopic(t, retryPrefix+readers) // as the table of rights in docs/interop.md advises
+		intake := func(c *PushConfig) { c.Group, c.Subscriptions = readers, []Subscription{{Topic: dlq}} }
+		for who, rights := range map[string]map[string]string{
+			"no-topic": {"Group:" + readers: "Sub"},
+			"no-group": {"Topic:" + dlq: "Sub"},
+		} {
+			c, err := NewPushConsumer(PushConfig{
+				Broker: g.account(t, who, rights), Group: readers, Subscriptions: []Subscription{{Topic: dlq}},
+				Handle: func(context.Context, *primitive.MessageExt) Result { return Result{Kind: Ack} },
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := c.Start(t.Context()); !errors.Is(err, txmq.ErrRefused) || errors.Is(err, ErrNoTopic) {
+				t.Errorf("Start with %s = %v, want ErrRefused for want of a right", who, err)
+			}
+			if err := c.Close(t.Context()); err != nil {
+				t.Errorf("Close = %v", err)
+			}
+		}
+		seen := make(chan *primitive.MessageExt, 10)
+		g.consume(t, func(_ context.Context, m *primitive.MessageExt) Result {
+			seen <- m
+			return Result{Kind: Ack}
+		}, g.by(g.account(t, "intake", map[string]string{"Topic:" + dlq: "Sub", "Group:" + readers: "Sub"})), intake)
+		g.consume(t, func(context.Context, *primitive.MessageExt) Result {
+			return Result{Kind: DeadLetter}
+		}, g.by(g.user))
+		if _, err := g.senderOf(t, g.user).Send(t.Context(), message(g.topic, "given-up"), nil); err != nil {
+			t.Fatal(err)
+		}
+		if m := receive(t, seen, "dead letter"); event(m) != "given-up" {
+			t.Errorf("delivered %s", event(m))
+		}
+	})
 	onGuarded(t, "republish, by who may", func(t *testing.T, g *guarded) {
 		g.makeTopic(t, retryPrefix+g.group)
 		if g.version[0] == '4' {
@@ -244,6 +282,9 @@ func TestACLRefuses(t *testing.T) {
 				}
 				if what == "TxProducer" && who != "bare" && !strings.Contains(err.Error(), "sign on") {
 					t.Errorf("%s: %s = %v, want it refused at Start", who, what, err)
+				}
+				if errors.Is(err, ErrNoTopic) {
+					t.Errorf("%s: %s = %v, and the topic exists", who, what, err)
 				}
 				if err != nil && strings.Contains(err.Error(), "secret") && !strings.Contains(err.Error(), "[secret]") {
 					t.Errorf("%s: %s shows the secret: %v", who, what, err)

@@ -168,8 +168,8 @@ func NewPushConsumer(cfg PushConfig) (*PushConsumer, error) {
 // Start begins to consume, a new group from the first message that the topic
 // still holds. With the name servers away it is an error that wraps
 // txmq.ErrBrokerUnreachable, after at most 3 s each; a topic that does not
-// exist, or that no broker lets the group consume (ACL), is one that wraps
-// txmq.ErrRefused. An error leaves nothing running, and Start may be called
+// exist (ErrNoTopic), or that no broker lets the group consume (ACL), is one that
+// wraps txmq.ErrRefused. An error leaves nothing running, and Start may be called
 // again; after success it is an error.
 func (c *PushConsumer) Start(ctx context.Context) error {
 	return c.life.start(func() error {

@@ -340,8 +340,8 @@ func TestPush(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := c.Start(t.Context()); !errors.Is(err, txmq.ErrRefused) || !strings.Contains(err.Error(), "absent-"+b.topic) {
-			t.Errorf("Start = %v, want ErrRefused with the topic", err)
+		if err := c.Start(t.Context()); !errors.Is(err, txmq.ErrRefused) || !errors.Is(err, ErrNoTopic) || !strings.Contains(err.Error(), "absent-"+b.topic) {
+			t.Errorf("Start = %v, want ErrRefused and ErrNoTopic with the topic", err)
 		}
 		if err := c.Close(t.Context()); err != nil {
 			t.Errorf("Close = %v", err)

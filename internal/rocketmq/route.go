@@ -21,8 +21,12 @@ const (
 	selfTestTopic = "SELF_TEST_TOPIC"
 )
 
+// ErrNoTopic: no name server knows the topic. It comes with txmq.ErrRefused, which
+// alone may also be a want of permission.
+var ErrNoTopic = errors.New("does not exist")
+
 // brokersOf asks one name server after the other which brokers hold the topic.
-// A topic that none knows wraps txmq.ErrRefused; no answer at all wraps
+// A topic that none knows wraps txmq.ErrRefused and ErrNoTopic; no answer at all wraps
 // txmq.ErrBrokerUnreachable and names the addresses.
 func brokersOf(ctx context.Context, b txmq.Broker, topic string) ([]remoting.BrokerAddr, error) {
 	var failed error
@@ -40,8 +44,8 @@ func brokersOf(ctx context.Context, b txmq.Broker, topic string) ([]remoting.Bro
 		failed = err
 	}
 	if unknown {
-		return nil, fmt.Errorf("%w: topic %q does not exist: create it, or have the broker do so (autoCreateTopicEnable)",
-			txmq.ErrRefused, topic)
+		return nil, fmt.Errorf("%w: topic %q %w: create it, or have the broker do so (autoCreateTopicEnable)",
+			txmq.ErrRefused, topic, ErrNoTopic)
 	}
 	return nil, fmt.Errorf("%w: name server %s: %w", txmq.ErrBrokerUnreachable, strings.Join(b.NameServers, ", "), failed)
 }
