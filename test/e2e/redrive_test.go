@@ -52,7 +52,7 @@ func onVersions(t *testing.T, name string, test func(*testing.T, *world, *dbcloc
 func (w *world) jobs(t *testing.T, seen *events, change ...func(*jobs.Config)) *jobs.Runner {
 	t.Helper()
 	cfg := jobs.Config{
-		Store: w.store, Broker: txmq.Broker{NameServers: []string{w.ns}}, Groups: map[string]string{w.handler: w.group},
+		Store: w.store, Broker: w.broker(), Groups: map[string]string{w.handler: w.group},
 		Sweep: jobs.SweepConfig{Every: -1}, Compensate: jobs.CompensateConfig{Every: -1}, Observe: seen.observe,
 	}
 	for _, f := range change {
@@ -95,7 +95,7 @@ func (w *world) raw(t *testing.T, n int, handle func(context.Context, *primitive
 	var left sync.WaitGroup
 	left.Add(n)
 	c, err := rocketmq.NewPushConsumer(rocketmq.PushConfig{
-		Broker: txmq.Broker{NameServers: []string{w.ns}}, Group: w.group, Subscriptions: []rocketmq.Subscription{{Topic: w.topic}},
+		Broker: w.broker(), Group: w.group, Subscriptions: []rocketmq.Subscription{{Topic: w.topic}},
 		Handle: func(ctx context.Context, m *primitive.MessageExt) rocketmq.Result {
 			defer left.Done()
 			return handle(ctx, m)
@@ -110,10 +110,10 @@ func (w *world) raw(t *testing.T, n int, handle func(context.Context, *primitive
 // stored is how many messages a topic with one queue has got.
 func (w *world) stored(t *testing.T, topic string) int {
 	t.Helper()
-	if brokers, _ := remoting.Brokers(w.ctx, w.ns, topic); len(brokers) == 0 {
+	if brokers, _ := w.keys.Brokers(w.ctx, w.ns, topic); len(brokers) == 0 {
 		return 0
 	}
-	res, err := remoting.Call(w.ctx, w.at, remoting.Request(remoting.GetMaxOffset, map[string]string{"topic": topic, "queueId": "0"}, nil))
+	res, err := w.keys.Call(w.ctx, w.at, remoting.Request(remoting.GetMaxOffset, map[string]string{"topic": topic, "queueId": "0"}, nil))
 	must(t, err)
 	n, err := strconv.Atoi(res.ExtFields["offset"])
 	must(t, err)
