@@ -50,6 +50,8 @@ type PanicError struct {
 // Error has the value; the stack is in the log.
 func (e *PanicError) Error() string { return fmt.Sprintf("handler panicked: %v", e.Value) }
 
+func panicked(v any, stack []byte) error { return &PanicError{Value: v, Stack: stack} }
+
 // Causes of a handler's context, and reasons of a delivery's end.
 var (
 	errDeadline = errors.New("handler deadline is over")

@@ -9,6 +9,7 @@ import (
 
 	"github.com/txmq/txmq"
 	"github.com/txmq/txmq/internal/fault"
+	"github.com/txmq/txmq/internal/handling"
 	"github.com/txmq/txmq/internal/rocketmq"
 	"github.com/txmq/txmq/model"
 )
@@ -74,7 +75,7 @@ func (r *run) failed(ctx, stop context.Context, err error) ending {
 // skipped records SUCCESS with the reason, in a transaction without the
 // handler's work.
 func (r *run) skipped(ctx context.Context, why error) ending {
-	ctx, cancel := settle(ctx)
+	ctx, cancel := handling.Settle(ctx)
 	defer cancel()
 	r.d.after = nil // there is no work for it to follow
 	err := r.recordSkip(ctx, why)
@@ -135,7 +136,7 @@ func (r *run) write(ctx context.Context, f model.Failure, end ending) ending {
 	if err := fault.Point(fault.ConsumeBeforeFail); err != nil {
 		return later(txmq.OutcomeRetry, soon, errors.Join(end.err, err))
 	}
-	ctx, cancel := settle(ctx)
+	ctx, cancel := handling.Settle(ctx)
 	defer cancel()
 	if r.claims {
 		f.Owner = r.c.owner
@@ -168,7 +169,7 @@ func (r *run) uncounted(ctx context.Context, why error) ending {
 	if !r.claims {
 		return end // the rollback left no trace
 	}
-	ctx, cancel := settle(ctx)
+	ctx, cancel := handling.Settle(ctx)
 	defer cancel()
 	switch err := r.h.Store.Release(ctx, r.held(), why); {
 	case errors.Is(err, txmq.ErrLeaseLost):
@@ -183,7 +184,7 @@ func (r *run) uncounted(ctx context.Context, why error) ending {
 
 // asRecorded reads the row in a fresh transaction, and does as it says.
 func (r *run) asRecorded(ctx context.Context, why error) ending {
-	ctx, cancel := settle(ctx)
+	ctx, cancel := handling.Settle(ctx)
 	defer cancel()
 	rec, err := r.h.Store.Find(ctx, r.arrival.EventID, r.arrival.Consumer)
 	switch {

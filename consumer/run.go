@@ -15,6 +15,7 @@ import (
 	"github.com/txmq/txmq"
 	"github.com/txmq/txmq/internal/arrival"
 	"github.com/txmq/txmq/internal/fault"
+	"github.com/txmq/txmq/internal/handling"
 	"github.com/txmq/txmq/internal/rocketmq"
 	"github.com/txmq/txmq/model"
 )
@@ -103,16 +104,12 @@ func (l *limit) end() {
 // soon is the delay of a delivery that is tried again for a passing reason.
 const soon = time.Second
 
-// settleTimeout bounds what is written or read after the handler's context may
-// have ended.
-const settleTimeout = 5 * time.Second
-
 // deliver is the whole way of a delivery, outside in: a net for what panics,
 // name, key lock, deadline, mode.
 func (r *run) deliver(stop context.Context) (end ending) {
 	defer func() {
 		if v := recover(); v != nil { // the handler's own panics are caught where it is called
-			end = later(txmq.OutcomeRetry, soon, &PanicError{Value: v, Stack: debug.Stack()})
+			end = later(txmq.OutcomeRetry, soon, panicked(v, debug.Stack()))
 		}
 	}()
 	if err := fault.Point(fault.ConsumeReceived); err != nil {
@@ -153,7 +150,7 @@ func (r *run) nameless(ctx context.Context, err error) ending {
 // bury gives a DEAD row to a message that can't have a record under its own
 // event ID, and sends it to the dead-letter queue.
 func (r *run) bury(ctx context.Context, reason string, why error) ending {
-	ctx, cancel := settle(ctx)
+	ctx, cancel := handling.Settle(ctx)
 	defer cancel()
 	f := r.failure(why)
 	f.EventID, f.RetryCnt = arrival.Place(reason, r.m), 0
@@ -192,9 +189,7 @@ func (r *run) unclaimed(ctx context.Context, err error) ending {
 	}
 }
 
-// call runs the handler, on a goroutine of its own so that runtime.Goexit in it
-// does not take the client's worker along. It returns when the handler has. tx is
-// nil in External mode.
+// call runs the handler, and returns when that has. tx is nil in External mode.
 func (r *run) call(ctx context.Context, tx *model.Tx) error {
 	d := r.delivery()
 	r.d = d
@@ -206,18 +201,7 @@ func (r *run) call(ctx context.Context, tx *model.Tx) error {
 	if tx != nil {
 		handle = tx.DBWithContext(ctx)
 	}
-	done := make(chan error)
-	go func() { // the receive below waits for it
-		err := errGone
-		defer func() {
-			if v := recover(); v != nil {
-				err = &PanicError{Value: v, Stack: debug.Stack()}
-			}
-			done <- err
-		}()
-		err = r.h.Do.fn(ctx, handle, d)
-	}()
-	err := <-done
+	err := handling.Call(func() error { return r.h.Do.fn(ctx, handle, d) }, errGone, panicked)
 	if ended := context.Cause(ctx); ended != nil && err == nil {
 		return ended // a handler that took no notice of its context's end has not succeeded
 	}
@@ -245,12 +229,6 @@ func (r *run) version() int64 {
 		return r.claimed.Version
 	}
 	return r.claimed.Version + 1 // Apply's claim keeps what it saw
-}
-
-// settle gives a context for what has to be written although the handler's, or
-// even the stop's, has ended.
-func settle(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 }
 
 func (r *run) report(ctx context.Context, end ending, took time.Duration) {

@@ -10,6 +10,7 @@ import (
 	"github.com/apache/rocketmq-client-go/v2/primitive"
 
 	"github.com/txmq/txmq"
+	"github.com/txmq/txmq/internal/handling"
 	"github.com/txmq/txmq/internal/loop"
 	"github.com/txmq/txmq/model"
 )
@@ -96,7 +97,7 @@ func (r *runs) see(ctx context.Context, before func(context.Context) error) erro
 // end notes a clean stop. Where two stores are of one database, the other has
 // done so already.
 func (r *runs) end(ctx context.Context) error {
-	ctx, cancel := settle(ctx)
+	ctx, cancel := handling.Settle(ctx)
 	defer cancel()
 	if err := r.store.EndRun(ctx, r.id); !errors.Is(err, txmq.ErrNotFound) {
 		return err

@@ -7,6 +7,7 @@ import (
 
 	"github.com/txmq/txmq"
 	"github.com/txmq/txmq/internal/fault"
+	"github.com/txmq/txmq/internal/handling"
 	"github.com/txmq/txmq/model"
 )
 
@@ -77,7 +78,7 @@ func (r *run) workExternal(ctx context.Context) error {
 	if err := fault.Point(fault.ConsumeAfterHandler); err != nil {
 		return err
 	}
-	ctx, cancel := settle(ctx) // the effect is out: its mark is not the deadline's to cut off
+	ctx, cancel := handling.Settle(ctx) // the effect is out: its mark is not the deadline's to cut off
 	defer cancel()
 	tx, err := r.h.Store.Begin(ctx)
 	if err != nil {

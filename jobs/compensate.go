@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/txmq/txmq"
+	"github.com/txmq/txmq/internal/handling"
 	"github.com/txmq/txmq/internal/rocketmq"
 	"github.com/txmq/txmq/model"
 )
@@ -289,7 +290,7 @@ func (d *redrive) weigh(ctx context.Context, r model.ConsumeRecord, broker strin
 	}
 	d.down[broker]++
 	d.note(r, f.err)
-	ctx, cancel := settle(ctx)
+	ctx, cancel := handling.Settle(ctx)
 	defer cancel()
 	_, err := d.Store.Postpone(ctx, r, 0)
 	return f, err
@@ -313,9 +314,4 @@ func (d *redrive) report(err error) error {
 		errs = append(errs, fmt.Errorf("%s: %d rows put off", why, d.putOff[why]))
 	}
 	return errors.Join(errs...)
-}
-
-// settle gives a context for what has to be written although the run's has ended.
-func settle(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 }

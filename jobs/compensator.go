@@ -4,12 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
-	"sync"
 	"time"
 
 	"github.com/txmq/txmq"
 	"github.com/txmq/txmq/consumer"
+	"github.com/txmq/txmq/internal/handling"
 	"github.com/txmq/txmq/model"
 )
 
@@ -110,19 +109,9 @@ func (w *compensation) passing(err error) bool {
 	return errors.Is(err, txmq.ErrTxBroken) || w.Store.Transient(err)
 }
 
-// call runs the function on a goroutine of its own, since it may end that.
+// call runs the function, and returns when that has.
 func (w *compensation) call(ctx context.Context, tx *model.Tx) error {
-	err := errGoexit
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		defer func() {
-			if v := recover(); v != nil {
-				err = &consumer.PanicError{Value: v, Stack: debug.Stack()}
-			}
-		}()
-		err = w.fn(ctx, tx.DB().WithContext(ctx), w.r)
-	})
-	wg.Wait()
+	err := handling.Call(func() error { return w.fn(ctx, tx.DB().WithContext(ctx), w.r) }, errGoexit, panicked)
 	if err != nil && ctx.Err() != nil {
 		return because(context.Cause(ctx), err)
 	}
@@ -132,9 +121,11 @@ func (w *compensation) call(ctx context.Context, tx *model.Tx) error {
 	return err
 }
 
+func panicked(v any, stack []byte) error { return &consumer.PanicError{Value: v, Stack: stack} }
+
 // skip records SUCCESS with the reason, without the function's work.
 func (w *compensation) skip(ctx context.Context, why error) (fate, error) {
-	ctx, cancel := settle(ctx)
+	ctx, cancel := handling.Settle(ctx)
 	defer cancel()
 	tx, err := w.Store.Begin(ctx)
 	if err != nil {
@@ -155,7 +146,7 @@ func (w *compensation) skip(ctx context.Context, why error) (fate, error) {
 
 // fail writes the attempt.
 func (w *compensation) fail(ctx context.Context, why error, dead bool) (fate, error) {
-	ctx, cancel := settle(ctx)
+	ctx, cancel := handling.Settle(ctx)
 	defer cancel()
 	idle := w.r
 	idle.Idle = w.idle
@@ -171,7 +162,7 @@ func (w *compensation) fail(ctx context.Context, why error, dead bool) (fate, er
 
 // release gives the attempt back: the event is not to blame.
 func (w *compensation) release(ctx context.Context, why error) (fate, error) {
-	ctx, cancel := settle(ctx)
+	ctx, cancel := handling.Settle(ctx)
 	defer cancel()
 	err := w.Store.Release(ctx, w.held(), why)
 	if !errors.Is(err, txmq.ErrLeaseLost) {
@@ -188,7 +179,7 @@ func (w *compensation) release(ctx context.Context, why error) (fate, error) {
 // asRecorded reads the row in a fresh transaction, where it is not known whether
 // the COMMIT happened.
 func (w *compensation) asRecorded(ctx context.Context, why error) (fate, error) {
-	ctx, cancel := settle(ctx)
+	ctx, cancel := handling.Settle(ctx)
 	defer cancel()
 	rec, err := w.Store.Find(ctx, w.r.EventID, w.r.Consumer)
 	switch {
