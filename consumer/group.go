@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/txmq/txmq"
+	"github.com/txmq/txmq/internal/arrival"
 	"github.com/txmq/txmq/internal/rocketmq"
 )
 
@@ -90,7 +91,7 @@ func wants(f rocketmq.Filter) string {
 	case f.Type != "TAG":
 		return fmt.Sprintf("%s %q", f.Type, f.Expression)
 	case len(f.Tags) == 0:
-		return quoted([]string{allTags})
+		return quoted([]string{arrival.AllTags})
 	default:
 		return quoted(slices.Sorted(slices.Values(f.Tags)))
 	}

@@ -2,48 +2,15 @@ package consumer
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
-	"unicode"
 
 	"github.com/apache/rocketmq-client-go/v2/primitive"
 
 	"github.com/txmq/txmq"
+	"github.com/txmq/txmq/internal/arrival"
 	"github.com/txmq/txmq/internal/rocketmq"
 )
-
-// allTags is the filter that wants every message of a topic. No message can have
-// it for a tag.
-const allTags = "*"
-
-// tagsWanted is the grammar of Handler.Tags, for a person.
-const tagsWanted = `"a || b", or "*" or nothing for all`
-
-// sql92 is what no list of tags has, and SQL92 filters do.
-var sql92 = regexp.MustCompile(`(?i)[=<>()']|\s(is|in|between|and|or|not|like)\s`)
-
-// parseTags reads a tag expression: sorted, each tag once; only allTags for all.
-func parseTags(expression string) ([]string, error) {
-	expression = strings.TrimSpace(expression)
-	if expression == "" || expression == allTags {
-		return []string{allTags}, nil
-	}
-	if sql92.MatchString(expression) {
-		return nil, fmt.Errorf("%s; SQL92 filters are not supported", tagsWanted)
-	}
-	var tags []string
-	for tag := range strings.SplitSeq(expression, "||") {
-		switch tag = strings.TrimSpace(tag); {
-		case tag == "" || tag == allTags || strings.ContainsFunc(tag, func(c rune) bool { return c == '|' || unicode.IsControl(c) }):
-			return nil, fmt.Errorf("%s; it has the part %q", tagsWanted, tag)
-		case !slices.Contains(tags, tag):
-			tags = append(tags, tag)
-		}
-	}
-	slices.Sort(tags)
-	return tags, nil
-}
 
 // routes are the handlers by topic and tag.
 type routes map[string]map[string]Handler
@@ -55,7 +22,7 @@ func newRoutes(handlers []Handler) routes {
 		if all[h.Topic] == nil {
 			all[h.Topic] = map[string]Handler{}
 		}
-		tags, _ := parseTags(h.Tags) // checked
+		tags, _ := arrival.ParseTags(h.Tags) // checked
 		for _, tag := range tags {
 			all[h.Topic][tag] = h
 		}
@@ -67,7 +34,7 @@ func newRoutes(handlers []Handler) routes {
 // only an older version of the group subscribed to.
 func (r routes) of(m *primitive.MessageExt) (Handler, bool) {
 	byTag := r[m.Topic]
-	if h, ok := byTag[allTags]; ok {
+	if h, ok := byTag[arrival.AllTags]; ok {
 		return h, true
 	}
 	h, ok := byTag[m.GetTags()]
@@ -132,7 +99,7 @@ func (c Config) checkTags() (errs []error) {
 			})
 		}
 		var err error
-		if lists[i], err = parseTags(h.Tags); err != nil {
+		if lists[i], err = arrival.ParseTags(h.Tags); err != nil {
 			bad(err.Error())
 			continue
 		}
@@ -151,9 +118,9 @@ func common(a, b []string) string {
 		switch {
 		case len(b) == 0:
 			return ""
-		case slices.Contains(b, tag), b[0] == allTags:
+		case slices.Contains(b, tag), b[0] == arrival.AllTags:
 			return tag
-		case tag == allTags:
+		case tag == arrival.AllTags:
 			return b[0]
 		}
 	}

@@ -75,6 +75,9 @@ func (c Config) validateDeadLetters(check checker) error {
 			check(h.Topic != "", at+"Topic", nil, "the topic it consumes")
 			check(!names[h.Name] && len(h.Name) <= txmq.MaxEventIDBytes, at+"Name", h.Name, "a name of its own, at most 255 bytes")
 			names[h.Name] = true
+			if _, err := arrival.ParseTags(h.Tags); err != nil {
+				check(false, at+"Tags", h.Tags, err.Error())
+			}
 		}
 	}
 	return errors.Join(errs...)

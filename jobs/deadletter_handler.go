@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"slices"
-	"strings"
 
 	"github.com/apache/rocketmq-client-go/v2/primitive"
 
@@ -85,10 +84,6 @@ func (in intake) mayBe(r model.ConsumeRecord, topic string) bool {
 
 // wants tells whether a handler's Tags take a message of that tag.
 func wants(tags, tag string) bool {
-	for one := range strings.SplitSeq(tags, "||") {
-		if one = strings.TrimSpace(one); one == "" || one == "*" || one == tag {
-			return true
-		}
-	}
-	return false
+	list, _ := arrival.ParseTags(tags) // checked
+	return slices.Contains(list, arrival.AllTags) || slices.Contains(list, tag)
 }

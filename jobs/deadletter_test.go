@@ -257,7 +257,7 @@ func TestConfigOfWays(t *testing.T) {
 			Compensators: map[string]Compensator{"c": nil, "": pay},
 			Groups:       map[string]string{"c": "no group"},
 			DeadLetters: []DeadLetter{{}, {Group: "g"}, {Group: "g", Handlers: []consumer.Handler{
-				{}, {Topic: "t"}, {Topic: "t"}, {Topic: "u", Name: strings.Repeat("n", 256)},
+				{}, {Topic: "t"}, {Topic: "t"}, {Topic: "u", Name: strings.Repeat("n", 256)}, {Topic: "v", Tags: "a || *"},
 			}}},
 		})
 		if err == nil {
@@ -267,7 +267,7 @@ func TestConfigOfWays(t *testing.T) {
 			"Broker.NameServers", "Compensate.Every", "Compensate.Stale", "Compensate.Longest", "Compensate.Deadline",
 			"Compensate.MaxAttempts", "Compensate.Batch", "Compensate.Max", `Compensators["c"]`, "Compensators key", `Groups["c"]`,
 			"DeadLetters[0].Group", "DeadLetters[2].Group", "DeadLetters[2].Handlers[0].Topic", "DeadLetters[2].Handlers[2].Name",
-			"DeadLetters[2].Handlers[3].Name",
+			"DeadLetters[2].Handlers[3].Name", "DeadLetters[2].Handlers[4].Tags",
 		} {
 			if !strings.Contains(err.Error(), "jobs.Config."+field+" ") {
 				t.Errorf("New = %v\nand does not name %s", err, field)
