@@ -87,7 +87,8 @@ type Delivered struct {
 	Err                      error
 }
 
-// LeaseLost: a heartbeat or the final Succeed found the row moved.
+// LeaseLost: a heartbeat, or what was to record the handler's end, found the row
+// moved. Once for a run.
 type LeaseLost struct{ Consumer, EventID string }
 
 // PayloadConflict: an event ID came again with another body.

@@ -21,6 +21,7 @@ const grace = 5 * time.Second
 type heartbeat struct {
 	cfg   Config
 	store *model.Store
+	grace time.Duration
 
 	opening sync.Mutex
 	heart   *model.Heart // nil until open
@@ -32,11 +33,12 @@ type heartbeat struct {
 type beat struct {
 	held   model.Held
 	until  time.Time // not renewed after it
+	told   bool      // its loss has been reported
 	cancel context.CancelCauseFunc
 }
 
 func newHeartbeat(cfg Config, store *model.Store) *heartbeat {
-	return &heartbeat{cfg: cfg, store: store, held: map[*beat]struct{}{}}
+	return &heartbeat{cfg: cfg, store: store, grace: grace, held: map[*beat]struct{}{}}
 }
 
 // open takes the connection, where that has not been done. Called before leases
@@ -90,7 +92,7 @@ func (b *heartbeat) from(e *beat) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	e.until = time.Now().Add(b.cfg.Deadline + grace)
+	e.until = time.Now().Add(b.cfg.Deadline + b.grace)
 }
 
 func (b *heartbeat) renew(ctx context.Context) {
@@ -106,7 +108,7 @@ func (b *heartbeat) renew(ctx context.Context) {
 		err := b.extend(ctx, e.held)
 		switch {
 		case errors.Is(err, txmq.ErrLeaseLost) && b.holds(e): // else it has ended since
-			b.cfg.Observe.Emit(ctx, txmq.LeaseLost{Consumer: e.held.Consumer, EventID: e.held.EventID})
+			b.lost(ctx, e)
 			e.cancel(txmq.ErrLeaseLost)
 		case err != nil && !errors.Is(err, txmq.ErrLeaseLost):
 			b.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "lease not renewed",
@@ -123,6 +125,21 @@ func (b *heartbeat) extend(ctx context.Context, h model.Held) error {
 		return err
 	}
 	return heart.Extend(ctx, h, b.cfg.Lease)
+}
+
+// lost reports the loss of a lease, once: the next beat and the end of the
+// handler meet it too. nil: nothing was held.
+func (b *heartbeat) lost(ctx context.Context, e *beat) {
+	if e == nil {
+		return
+	}
+	b.mu.Lock()
+	told := e.told
+	e.told = true
+	b.mu.Unlock()
+	if !told {
+		b.cfg.Observe.Emit(ctx, txmq.LeaseLost{Consumer: e.held.Consumer, EventID: e.held.EventID})
+	}
 }
 
 func (b *heartbeat) holds(e *beat) bool {

@@ -143,6 +143,7 @@ func (r *run) write(ctx context.Context, f model.Failure, end ending) ending {
 	}
 	switch err := r.h.Store.Fail(ctx, f); {
 	case errors.Is(err, txmq.ErrLeaseLost):
+		r.db.beats.lost(ctx, r.beat)
 		return r.asRecorded(ctx, end.err)
 	case err != nil: // the database is away: what it does not know the broker is not told
 		return later(txmq.OutcomeRetry, soon, errors.Join(end.err, err))

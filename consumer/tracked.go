@@ -96,7 +96,7 @@ func (r *run) succeed(ctx context.Context, tx *model.Tx) error {
 			return fmt.Errorf("%w: its record is gone: %w", txmq.ErrTxMisused, err)
 		}
 		if errors.Is(err, txmq.ErrLeaseLost) {
-			r.c.cfg.Observe.Emit(ctx, txmq.LeaseLost{Consumer: r.h.Name, EventID: r.arrival.EventID})
+			r.db.beats.lost(ctx, r.beat)
 		}
 		return r.ours(err)
 	}
