@@ -97,6 +97,7 @@ func (w *world) makeTables(t *testing.T) {
 		"CREATE TABLE e2e_order (id BIGINT AUTO_INCREMENT PRIMARY KEY, event VARBINARY(255) NOT NULL)",
 		"CREATE TABLE e2e_share (id BIGINT AUTO_INCREMENT PRIMARY KEY, event VARBINARY(255) NOT NULL, handler VARBINARY(255) NOT NULL)",
 		"CREATE TABLE e2e_balance (amount BIGINT NOT NULL)",
+		"CREATE TABLE e2e_outside (id BIGINT AUTO_INCREMENT PRIMARY KEY, event VARBINARY(255) NOT NULL, version BIGINT NOT NULL)",
 		"INSERT INTO e2e_balance VALUES (0)",
 	} {
 		_, err := w.sql.ExecContext(w.ctx, statement)
@@ -360,6 +361,7 @@ func (w *world) setup(change ...func(*protocol.Setup)) protocol.Setup {
 func producing(s *protocol.Setup) { s.ConsumerGroup = "" }
 func consuming(s *protocol.Setup) { s.ProducerGroup = "" }
 func tracked(s *protocol.Setup)   { s.Tracked = true }
+func external(s *protocol.Setup)  { s.External = true }
 
 func must(t *testing.T, err error) {
 	t.Helper()

@@ -25,9 +25,11 @@ type Setup struct {
 	Raw bool
 
 	// ConsumerGroup makes it a consumer, Handler is the name of its handler.
+	// Tracked and External are its mode, without either it is Atomic.
 	ConsumerGroup string
 	Handler       string
 	Tracked       bool
+	External      bool
 	Lease         time.Duration
 	Deadline      time.Duration
 

@@ -134,13 +134,16 @@ func (s *service) startConsumer(ctx context.Context, wg *sync.WaitGroup, ended c
 	if s.setup.ConsumerGroup == "" {
 		return nil
 	}
-	mode := consumer.Atomic
-	if s.setup.Tracked {
-		mode = consumer.Tracked
+	do := consumer.Atomic(s.handle)
+	switch {
+	case s.setup.Tracked:
+		do = consumer.Tracked(s.handle)
+	case s.setup.External:
+		do = consumer.External(s.callOutside)
 	}
 	c, err := consumer.New(consumer.Config{
 		Store: s.store, Broker: txmq.Broker{NameServers: []string{s.setup.NameServer}}, Group: s.setup.ConsumerGroup,
-		Handlers: []consumer.Handler{{Topic: s.setup.Topic, Name: s.setup.Handler, Do: mode(s.handle)}},
+		Handlers: []consumer.Handler{{Topic: s.setup.Topic, Name: s.setup.Handler, Do: do}},
 		Workers:  4, Lease: s.setup.Lease, Deadline: s.setup.Deadline, MaxAttempts: s.setup.MaxAttempts,
 		Observe: s.observe, Logger: s.log,
 	})
@@ -256,8 +259,29 @@ func (s *service) orphan(ctx context.Context, c protocol.Command) error {
 	}}.Run(ctx)
 }
 
-// handle adds a share and its sum, with no key that would hide a second one.
+// handle is the handler of the modes with a transaction.
 func (s *service) handle(_ context.Context, tx *gorm.DB, d *consumer.Delivery) error {
+	return s.work(d, func() error { return s.share(tx, d) })
+}
+
+// callOutside is that of External. The other side notes each call, and does what
+// it has not done for that event before.
+func (s *service) callOutside(ctx context.Context, d *consumer.Delivery) error {
+	return s.work(d, func() error {
+		return s.store.DB().WithContext(ctx).Transaction(func(tx *gorm.DB) error {
+			var before int64
+			if err := tx.Raw("SELECT COUNT(*) FROM e2e_outside WHERE event = ?", d.EventID).Scan(&before).Error; err != nil {
+				return err
+			}
+			if err := tx.Exec("INSERT INTO e2e_outside (event, version) VALUES (?, ?)", d.EventID, d.Version).Error; err != nil || before > 0 {
+				return err
+			}
+			return s.share(tx, d)
+		})
+	})
+}
+
+func (s *service) work(d *consumer.Delivery, effect func() error) error {
 	s.out.line(protocol.Line{Type: protocol.Handler, Event: d.EventID, Run: d.Attempt})
 	var body protocol.Body
 	if err := json.Unmarshal(d.Body, &body); err != nil {
@@ -267,10 +291,7 @@ func (s *service) handle(_ context.Context, tx *gorm.DB, d *consumer.Delivery) e
 		return fmt.Errorf("run %d fails as it was told", d.Attempt)
 	}
 	s.hold(s.setup.HoldBefore, d.EventID)
-	if err := tx.Exec("INSERT INTO e2e_share (event, handler) VALUES (?, ?)", d.EventID, s.setup.Handler).Error; err != nil {
-		return err
-	}
-	if err := tx.Exec("UPDATE e2e_balance SET amount = amount + 10").Error; err != nil {
+	if err := effect(); err != nil {
 		return err
 	}
 	s.hold(s.setup.HoldAfter, d.EventID)
@@ -283,6 +304,14 @@ func (s *service) handle(_ context.Context, tx *gorm.DB, d *consumer.Delivery) e
 		select {}
 	}
 	return nil
+}
+
+// share adds a share and its sum, with no key that would hide a second one.
+func (s *service) share(tx *gorm.DB, d *consumer.Delivery) error {
+	if err := tx.Exec("INSERT INTO e2e_share (event, handler) VALUES (?, ?)", d.EventID, s.setup.Handler).Error; err != nil {
+		return err
+	}
+	return tx.Exec("UPDATE e2e_balance SET amount = amount + 10").Error
 }
 
 func (s *service) hold(events []string, event string) {
