@@ -54,7 +54,7 @@ type Config struct {
 	// txmq.ErrSubscriptionMismatch.
 	AllowResubscribe bool
 
-	// Workers is how many deliveries run at a time. Default 20. A pool of the
+	// Workers is how many deliveries run at a time, 1 to 1000. Default 20. A pool of the
 	// *gorm.DB smaller than Workers + 4 makes them wait for one another.
 	Workers int
 	// Deadline is what a handler gets. Default 30s; less than Lease.
@@ -149,8 +149,8 @@ func (c Config) check() error {
 	}
 	errs = append(errs, rocketmq.CheckBroker(c.Broker, "consumer.Config.Broker"),
 		rocketmq.CheckGroup(c.Group, "consumer.Config.Group"))
-	if c.Workers < 1 {
-		bad("Workers", c.Workers, "1 or more")
+	if c.Workers < 1 || c.Workers > 1000 {
+		bad("Workers", c.Workers, "1 to 1000")
 	}
 	if c.MaxAttempts < 1 {
 		bad("MaxAttempts", c.MaxAttempts, "1 or more")

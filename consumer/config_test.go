@@ -64,6 +64,7 @@ func TestBadConfig(t *testing.T) {
 		"no group":                           {func(c *Config) { c.Group = "" }, []string{"Group"}},
 		"a group of RocketMQ's own":          {func(c *Config) { c.Group = "TOOLS_CONSUMER" }, []string{"Group"}},
 		"workers below zero":                 {func(c *Config) { c.Workers = -1 }, []string{"Workers"}},
+		"more workers than the client takes": {func(c *Config) { c.Workers = 1001 }, []string{"Workers"}},
 		"attempts below zero":                {func(c *Config) { c.MaxAttempts = -1 }, []string{"MaxAttempts"}},
 		"a deadline below zero":              {func(c *Config) { c.Deadline = -second }, []string{"Deadline"}},
 		"a lease below zero":                 {func(c *Config) { c.Lease = -second }, []string{"Lease", "Deadline"}},

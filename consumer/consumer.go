@@ -90,8 +90,9 @@ func (c *Consumer) Ready(ctx context.Context) error {
 
 // Run consumes until ctx ends, then starts no new handler, waits up to Drain
 // for those under way, and returns nil. What did not finish is delivered again.
-// It fails at the start when a database or the broker can't be reached, and with
-// txmq.ErrSubscriptionMismatch when the group has live members that subscribe to
+// It fails at the start when a database or the broker can't be reached; with the
+// name servers away after at most 6 s for each, which it names, with
+// txmq.ErrBrokerUnreachable. And it fails with txmq.ErrSubscriptionMismatch when the group has live members that subscribe to
 // something else. A consumer runs once; make a new one to run again.
 func (c *Consumer) Run(ctx context.Context) (err error) {
 	c.mu.Lock()

@@ -56,10 +56,13 @@ const promptly = 2 * time.Second
 const secret = "s3cret"
 
 // run gives each row to a world of its own kind, one after another, so that
-// what was sent and written is the row's doing.
-func run(t *testing.T, rows []row) {
+// what was sent and written is the row's doing. prepare comes before all.
+func run(t *testing.T, rows []row, prepare ...func(*testing.T, *world)) {
 	t.Helper()
 	w := newWorld(t)
+	for _, f := range prepare {
+		f(t, w)
+	}
 	before := w.sent()
 	for _, r := range rows {
 		t.Run(r.name, func(t *testing.T) {
