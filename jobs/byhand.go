@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/txmq/txmq"
+	"github.com/txmq/txmq/internal/handling"
 	"github.com/txmq/txmq/model"
 )
 
@@ -60,7 +61,7 @@ func (d *redrive) leave(ctx context.Context, r model.ConsumeRecord, f fate) (fat
 	if f.way == txmq.RedriveSendBack {
 		f.err = fmt.Errorf("%w, and the row keeps no copy of it: only a Compensator can run it", f.err)
 	}
-	ctx, cancel := settle(ctx)
+	ctx, cancel := handling.Settle(ctx)
 	defer cancel()
 	_, err := d.Store.Postpone(ctx, r, -d.Compensate.Stale) // due at once
 	return f, err
