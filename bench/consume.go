@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -137,24 +136,31 @@ func (w *world) consumer(ctx context.Context, db *database, s *stream, mode func
 	if err != nil {
 		return err
 	}
-	ctx, stop := context.WithCancel(ctx)
-	var wg sync.WaitGroup
+	if err := w.consume(ctx, c); err != nil {
+		return err
+	}
+	w.atEnd(func() error { s.gate.open(); return nil })
+	return nil
+}
+
+// consume runs c until the end, and returns when it is ready.
+func (w *world) consume(ctx context.Context, c *consumer.Consumer) error {
+	ctx, stop := context.WithCancelCause(ctx)
 	ended := make(chan error, 1)
-	wg.Go(func() { ended <- c.Run(ctx) })
-	w.atEnd(func() error {
-		s.gate.open()
-		stop()
-		wg.Wait()
-		select {
-		case err := <-ended:
-			return err
-		default:
-			return nil
-		}
-	})
+	go func() { // the end waits for it
+		err := c.Run(ctx)
+		stop(err)
+		ended <- err
+	}()
 	ready, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	return c.Ready(ready)
+	if err := c.Ready(ready); err != nil {
+		stop(nil)
+		<-ended // the cause is known
+		return err
+	}
+	w.atEnd(func() error { stop(nil); return <-ended })
+	return nil
 }
 
 func outcomeError(d txmq.Delivered) error {

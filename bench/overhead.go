@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"fmt"
-	"sync"
 	"time"
 
 	rawconsumer "github.com/apache/rocketmq-client-go/v2/consumer"
@@ -30,6 +29,7 @@ func (w *world) stubbed() (*gorm.DB, *dbcount.Counter, error) {
 		{Part: "VERSION()", Row: []driver.Value{"10.11.11-MariaDB", time.Now().UTC(), int64(50)}},
 		{Part: "autocommit", Row: []driver.Value{int64(1), "REPEATABLE-READ"}},
 		{Part: "version_id", Row: []driver.Value{int64(1 << 30)}},
+		{Part: "SELECT UTC_TIMESTAMP(3)", Row: []driver.Value{time.Now().UTC()}},
 		{Part: "t_meta", Row: []driver.Value{"stub"}},
 	}}))
 	w.atEnd(pool.Close)
@@ -84,12 +84,8 @@ func (w *world) nearbyConsumer(ctx context.Context, db *gorm.DB) (
 		return nil, err
 	}
 	in := &rocketmq.StandIn{Consume: func(f func(context.Context, ...*primitive.MessageExt) (rawconsumer.ConsumeResult, error)) { handle = f }}
-	ctx, stop := context.WithCancel(in.Context(ctx))
-	var wg sync.WaitGroup
-	ended := make(chan error, 1)
-	wg.Go(func() { ended <- c.Run(ctx) })
-	w.atEnd(func() error { stop(); wg.Wait(); return <-ended })
-	return handle, c.Ready(ctx)
+	err = w.consume(in.Context(ctx), c)
+	return handle, err
 }
 
 func byHand(db *gorm.DB) func(context.Context, ...*primitive.MessageExt) (rawconsumer.ConsumeResult, error) {

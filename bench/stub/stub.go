@@ -11,7 +11,7 @@ import (
 )
 
 // Connector makes connections whose statements each change one row. A query
-// gives the row of the first Answer whose Part it has.
+// gives the row of the first Answer whose Part it has, else none.
 type Connector struct{ Answers []Answer }
 
 // Answer is one row.
@@ -28,11 +28,11 @@ func (c *Connector) Driver() driver.Driver { return nil }
 
 type conn struct{ from *Connector }
 
-var errUnknown = errors.New("stub: no answer to this")
+var errPrepare = errors.New("stub: nothing is prepared")
 
-func (c *conn) Prepare(string) (driver.Stmt, error) { return nil, errUnknown }
+func (c *conn) Prepare(string) (driver.Stmt, error) { return nil, errPrepare }
 
-func (c *conn) PrepareContext(context.Context, string) (driver.Stmt, error) { return nil, errUnknown }
+func (c *conn) PrepareContext(context.Context, string) (driver.Stmt, error) { return nil, errPrepare }
 func (c *conn) Close() error                                                { return nil }
 func (c *conn) Begin() (driver.Tx, error)                                   { return tx{}, nil }
 func (c *conn) BeginTx(context.Context, driver.TxOptions) (driver.Tx, error) {
@@ -57,7 +57,7 @@ func (c *conn) QueryContext(_ context.Context, query string, _ []driver.NamedVal
 			return &rows{row: a.Row}, nil
 		}
 	}
-	return nil, errUnknown
+	return &rows{over: true}, nil
 }
 
 type tx struct{}
