@@ -158,7 +158,7 @@ func TestOverhead(t *testing.T) {
 	if !line.MatchString(out.String()) {
 		t.Errorf("stdout is %q, want %s", out.String(), line)
 	}
-	for _, part := range []string{"overhead of a delivery", "overhead of a send", "aim at most 12"} {
+	for _, part := range []string{"overhead of a delivery", "overhead of a send", "aim at most 12: PASS"} {
 		if !strings.Contains(says.String(), part) {
 			t.Errorf("stderr does not have %q:\n%s", part, says.String())
 		}

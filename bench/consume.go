@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -143,21 +144,22 @@ func (w *world) consumer(ctx context.Context, db *database, s *stream, mode func
 	return nil
 }
 
+var errEnded = errors.New("the consumer has ended")
+
 // consume runs c until the end, and returns when it is ready.
 func (w *world) consume(ctx context.Context, c *consumer.Consumer) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	ended := make(chan error, 1)
 	go func() { // the end waits for it
 		err := c.Run(ctx)
-		stop(err)
+		stop(errEnded)
 		ended <- err
 	}()
 	ready, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	if err := c.Ready(ready); err != nil {
 		stop(nil)
-		<-ended // the cause is known
-		return err
+		return errors.Join(err, <-ended)
 	}
 	w.atEnd(func() error { stop(nil); return <-ended })
 	return nil
