@@ -102,12 +102,13 @@ func (a Arrival) adopted() bool {
 }
 
 func (a Arrival) check() error {
-	keys := [][2]string{{"event ID", a.EventID}, {"handler name", a.Consumer}}
-	if !a.adopted() {
-		keys = append(keys, [2]string{"topic", a.At.Topic})
+	keys := [...][2]string{{"event ID", a.EventID}, {"handler name", a.Consumer}, {"topic", a.At.Topic}}
+	known := len(keys)
+	if a.adopted() {
+		known--
 	}
 	return errors.Join(
-		checkKeys(keys...),
+		checkKeys(keys[:known]...),
 		checkWidths([2]string{"broker name", a.At.BrokerName}, [2]string{"message ID", a.At.MsgID},
 			[2]string{"offset message ID", a.At.OffsetMsgID}))
 }
