@@ -150,7 +150,7 @@ var line = regexp.MustCompile(`^overhead -?\d+\.\d{3} -?\d+\.\d{3} -?\d+\.\d{3} 
 // measured here too.
 func TestOverhead(t *testing.T) {
 	var out, says bytes.Buffer
-	r := &runner{stdout: &out, stderr: &says, log: slog.New(slog.DiscardHandler), sizes: options{blocks: 8, calls: 500}}
+	r := &runner{stdout: &out, stderr: &says, log: slog.New(slog.DiscardHandler), sizes: options{blocks: 8, calls: 2000}}
 	i := slices.IndexFunc(benchmarks, func(b benchmark) bool { return b.name == "overhead" })
 	if err := r.one(t.Context(), benchmarks[i]); err != nil {
 		t.Fatal(err)
