@@ -82,8 +82,7 @@ func (h *Heart) conn() conn {
 func (h *Heart) extend(ctx context.Context, c conn, held Held, lease time.Duration) error {
 	var n int64
 	err := h.s.d.waiting(ctx, c, extendWait, func(prefix string) (err error) {
-		n, err = h.s.changePrefixed(ctx, c, prefix, `UPDATE {prefix}msg_consume SET lease_until = {now+?}, updated_at = {now}
-			WHERE event_id = ? AND consumer = ? AND status = 'PROCESSING' AND owner = ? AND version = ?`,
+		n, err = h.s.changePrefixed(ctx, c, prefix, `UPDATE {prefix}msg_consume SET lease_until = {now+?}, updated_at = {now}`+whereHeld,
 			micros(lease), held.EventID, held.Consumer, held.Owner, held.Version)
 		return err
 	})

@@ -22,8 +22,7 @@ func (s *Store) ReleaseLost(ctx context.Context, h Held, lost string, why error)
 
 func (s *Store) release(ctx context.Context, h Held, owner string, why error) error {
 	n, err := s.changeAlone(ctx, `UPDATE {prefix}msg_consume SET status = 'FAIL', version = version + 1,
-		retry_cnt = retry_cnt - 1, owner = ?, lease_until = NULL, next_retry_at = {now}, last_error = ?, updated_at = {now}
-		WHERE event_id = ? AND consumer = ? AND status = 'PROCESSING' AND owner = ? AND version = ?`,
+		retry_cnt = retry_cnt - 1, owner = ?, lease_until = NULL, next_retry_at = {now}, last_error = ?, updated_at = {now}`+whereHeld,
 		owner, cut(why), h.EventID, h.Consumer, h.Owner, h.Version)
 	if err == nil && n != 1 {
 		err = txmq.ErrLeaseLost
