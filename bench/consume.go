@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync/atomic"
 	"time"
 
@@ -50,7 +51,7 @@ func consuming(ctx context.Context, w *world, o options, mode func(consumer.Func
 		if err != nil {
 			return nil, err
 		}
-		st := &stream{gate: newGate(), finished: make(chan struct{}, 1), failed: make(chan error, 1)}
+		st := &stream{gate: newGate(), finished: make(chan struct{}, 1), log: w.log}
 		if st.topic, err = w.topic(ctx, s.name); err != nil {
 			return nil, err
 		}
@@ -69,7 +70,7 @@ type stream struct {
 	gate     *gate
 	left     atomic.Int64
 	finished chan struct{} // holds a token when left has come to 0
-	failed   chan error
+	log      *slog.Logger
 }
 
 // round fills the topic while the gate is shut, waits until all workers stand at
@@ -88,8 +89,6 @@ func (s *stream) round(ctx context.Context, m *meter, feed func(context.Context,
 	s.gate.open()
 	select {
 	case <-s.finished:
-	case err := <-s.failed:
-		return err
 	case <-ctx.Done():
 		return fmt.Errorf("%w: %d of %d messages have not ended", context.Cause(ctx), s.left.Load(), messages)
 	}
@@ -97,13 +96,11 @@ func (s *stream) round(ctx context.Context, m *meter, feed func(context.Context,
 	return nil
 }
 
-// ended is called for each delivery's end.
+// ended is called for each delivery's end. One that failed comes again, and the
+// round waits for it.
 func (s *stream) ended(err error) {
 	if err != nil {
-		select {
-		case s.failed <- err:
-		default:
-		}
+		s.log.Warn("delivery failed", slog.String("topic", s.topic), slog.Any("error", err))
 		return
 	}
 	if s.left.Add(-1) == 0 {
