@@ -18,6 +18,10 @@ import (
 // end that nobody asked for, as a panic's, is a fault of its own.
 const maxExits = 5
 
+// restartPause is what a supervisor waits before the next process: a database
+// that is down for a second shall not use the exits up.
+const restartPause = time.Second
+
 // troupe runs the services as child processes.
 type troupe struct {
 	program string
@@ -76,26 +80,37 @@ func (a *actor) spawn() error {
 }
 
 // watch waits for a process, and starts the next one when nobody asked it to
-// end: what a supervisor does.
+// end, after a pause: what a supervisor does.
 func (a *actor) watch(cmd *exec.Cmd, gone chan struct{}) {
-	err := cmd.Wait()
+	if !a.ended(cmd.Wait(), cmd, gone) {
+		return
+	}
+	<-time.After(restartPause)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.asked || a.cmd != cmd { // ended, or started again, meanwhile
+		return
+	}
+	if err := a.spawn(); err != nil {
+		a.t.fail(err)
+	}
+}
+
+// ended notes the end of a process, and says whether another is to follow.
+func (a *actor) ended(err error, cmd *exec.Cmd, gone chan struct{}) (again bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.exit = err
 	close(gone)
 	if a.asked {
-		return
+		return false
 	}
 	a.exits++
 	a.t.say("%s ended by itself (%v): %s", a.name, err, a.lastLine())
 	if cmd.ProcessState.ExitCode() != 1 || a.exits == maxExits {
 		a.t.fail(fmt.Errorf("%s ended by itself: %w: %s", a.name, err, a.lastLine()))
 	}
-	if a.exits < maxExits {
-		if err := a.spawn(); err != nil {
-			a.t.fail(err)
-		}
-	}
+	return a.exits < maxExits
 }
 
 func (t *troupe) fail(err error) {
