@@ -82,15 +82,9 @@ func (c *PushConsumer) deliver(m *primitive.MessageExt) (r Result, ran bool) {
 		<-c.gate.ended
 		return Result{}, false
 	}
-	answer := make(chan Result)
-	// On a goroutine of its own, so that runtime.Goexit ends only that; the
-	// client's would take the queue's offset with it (Q29). The receive waits.
-	go func() {
-		defer close(answer)
-		answer <- c.guarded(m)
-	}()
-	r, answered := <-answer
-	if !answered {
+	// Not on the client's goroutine, which runtime.Goexit would end, and the
+	// queue's offset with it (Q29).
+	if !c.crew.Do(func() { r = c.guarded(m) }) {
 		c.log.LogAttrs(c.base, slog.LevelError, "handler ended its goroutine", slog.String("msg_id", m.MsgId))
 	}
 	return r, true

@@ -16,6 +16,7 @@ import (
 	"github.com/apache/rocketmq-client-go/v2/primitive"
 
 	"github.com/txmq/txmq"
+	"github.com/txmq/txmq/internal/crew"
 	"github.com/txmq/txmq/internal/loop"
 	"github.com/txmq/txmq/internal/remoting"
 )
@@ -138,6 +139,7 @@ type PushConsumer struct {
 	base   context.Context // ends with the component, which no call's context does
 	cancel context.CancelFunc
 	slots  chan struct{}
+	crew   crew.Crew // runs the Handles
 	marks  *marks
 
 	client    pushClient                              // set by Start
@@ -295,6 +297,7 @@ func (c *PushConsumer) Close(ctx context.Context) error {
 		c.settle()
 		c.cancel()
 		shutdown(c.log, c.client.Shutdown)
+		c.crew.Close()
 		c.gate.end() // held ones go back to the client, which has dropped their queues
 		if left > 0 {
 			return fmt.Errorf("rocketmq: %d handlers of group %s left running: %w", left, c.cfg.Group, ctx.Err())
