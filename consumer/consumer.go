@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/txmq/txmq"
+	"github.com/txmq/txmq/internal/crew"
 	"github.com/txmq/txmq/internal/rocketmq"
 	"github.com/txmq/txmq/model"
 )
@@ -30,6 +31,7 @@ type Consumer struct {
 	cfg    Config
 	routes routes
 	bases  map[*model.Store]*database
+	crew   crew.Crew // runs the handlers
 	source source
 	// members asks the brokers for the group's live members.
 	members func(context.Context) ([]rocketmq.LiveGroup, error)
@@ -102,6 +104,7 @@ func (c *Consumer) Run(ctx context.Context) (err error) {
 	if again {
 		return fmt.Errorf("consumer: Run was called before: %w", txmq.ErrClosed)
 	}
+	defer c.crew.Close()
 	if err := c.agree(ctx); err != nil {
 		return fmt.Errorf("consumer: %w", err)
 	}

@@ -201,7 +201,7 @@ func (r *run) call(ctx context.Context, tx *model.Tx) error {
 	if tx != nil {
 		handle = tx.DBWithContext(ctx)
 	}
-	err := handling.Call(func() error { return r.h.Do.fn(ctx, handle, d) }, errGone, panicked)
+	err := handling.Call(&r.c.crew, func() error { return r.h.Do.fn(ctx, handle, d) }, errGone, panicked)
 	if ended := context.Cause(ctx); ended != nil && err == nil {
 		return ended // a handler that took no notice of its context's end has not succeeded
 	}

@@ -113,6 +113,7 @@ func (b *bundle) consumer(t *testing.T, do Work, change ...func(*Config)) *Consu
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(c.crew.Close)     // as Run does
 	for _, d := range c.bases { // without a row in t_run, so that no consumer is careful because of another
 		if d.claims {
 			if err := d.prepare(t.Context()); err != nil {

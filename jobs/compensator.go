@@ -111,7 +111,7 @@ func (w *compensation) passing(err error) bool {
 
 // call runs the function, and returns when that has.
 func (w *compensation) call(ctx context.Context, tx *model.Tx) error {
-	err := handling.Call(func() error { return w.fn(ctx, tx.DB().WithContext(ctx), w.r) }, errGoexit, panicked)
+	err := handling.Call(nil, func() error { return w.fn(ctx, tx.DB().WithContext(ctx), w.r) }, errGoexit, panicked)
 	if err != nil && ctx.Err() != nil {
 		return because(context.Cause(ctx), err)
 	}

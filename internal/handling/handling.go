@@ -5,17 +5,17 @@ package handling
 import (
 	"context"
 	"runtime/debug"
-	"sync"
 	"time"
+
+	"github.com/txmq/txmq/internal/crew"
 )
 
-// Call runs fn, on a goroutine of its own so that runtime.Goexit in it does not
+// Call runs fn, on a goroutine of the crew's so that runtime.Goexit in it does not
 // take the caller's along, and returns when fn has ended: fn's error; gone, if it
 // ended the goroutine; what panicked makes of a panic's value and stack.
-func Call(fn func() error, gone error, panicked func(v any, stack []byte) error) error {
+func Call(on *crew.Crew, fn func() error, gone error, panicked func(v any, stack []byte) error) error {
 	err := gone
-	var wg sync.WaitGroup
-	wg.Go(func() {
+	on.Do(func() {
 		defer func() {
 			if v := recover(); v != nil {
 				err = panicked(v, debug.Stack())
@@ -23,7 +23,6 @@ func Call(fn func() error, gone error, panicked func(v any, stack []byte) error)
 		}()
 		err = fn()
 	})
-	wg.Wait()
 	return err
 }
 

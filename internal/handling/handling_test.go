@@ -29,7 +29,7 @@ func TestCall(t *testing.T) {
 		"panic":  {func() error { panic("boom") }, errPanic},
 		"Goexit": {func() error { runtime.Goexit(); return nil }, errGone},
 	} {
-		if err := Call(c.fn, errGone, panicked); !errors.Is(err, c.want) {
+		if err := Call(nil, c.fn, errGone, panicked); !errors.Is(err, c.want) {
 			t.Errorf("%s: Call = %v, want %v", name, err, c.want)
 		}
 	}
