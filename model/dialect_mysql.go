@@ -190,6 +190,9 @@ func mysqlVersion(version string) error {
 }
 
 func waitBySetStatement(_ context.Context, _ conn, wait time.Duration, do func(string) error) error {
+	if wait == time.Second {
+		return do("SET STATEMENT innodb_lock_wait_timeout=1 FOR ") // the usual one, which need not be made anew
+	}
 	return do("SET STATEMENT innodb_lock_wait_timeout=" + strconv.Itoa(wholeSeconds(wait)) + " FOR ")
 }
 
