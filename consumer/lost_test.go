@@ -154,3 +154,34 @@ func TestARedrivenFailureKeepsItsMessage(t *testing.T) {
 		t.Errorf("Payload = %q, %v at %s; want the copy's body and place", p.Body, err, r.Position.OffsetMsgID)
 	}
 }
+
+// A claim may have happened though its answer never came. Nobody works on the
+// record then, and no worker has died.
+func TestAClaimWithoutAnswerCostsNothing(t *testing.T) {
+	t.Parallel()
+	b := onSQLite(t)
+	c := b.consumer(t, Tracked(pay))
+	r := c.arrived(message("e", "x"))
+	if err := errors.Join(r.name(), r.claim(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	r.claims = true
+	if end := r.unclaimed(t.Context(), context.Canceled); end.result.Kind != rocketmq.Retry {
+		t.Errorf("told the broker %v, want a retry", end.result)
+	}
+	if rec := b.record(t, "e"); rec.Status != model.Fail || rec.Lost() || rec.RetryCnt != -1 {
+		t.Errorf("record is %s, lost %v, retries %d; want FAIL with nothing counted", rec.Status, rec.Lost(), rec.RetryCnt)
+	}
+	want(t, c.deliver(t.Context(), message("e", "x")), rocketmq.Ack)
+	// Another's record is left alone.
+	b.die(t, "other", 1)
+	r = c.arrived(message("other", "x"))
+	if err := r.name(); err != nil {
+		t.Fatal(err)
+	}
+	r.claims = true
+	r.unclaimed(t.Context(), context.Canceled)
+	if rec := b.record(t, "other"); rec.Status != model.Processing {
+		t.Errorf("another worker's record is %s", rec.Status)
+	}
+}

@@ -177,6 +177,9 @@ func (r *run) unclaimed(ctx context.Context, err error) ending {
 		r.c.cfg.Observe.Emit(ctx, txmq.PayloadConflict{Consumer: r.h.Name, EventID: r.arrival.EventID, MsgID: r.m.MsgId})
 		return r.bury(ctx, arrival.PayloadMismatch, err) // it names the event ID
 	case err != nil:
+		if r.claims {
+			r.unhold(ctx, err)
+		}
 		return later(txmq.OutcomeRetry, soon, err)
 	}
 	switch r.claimed.Decision {

@@ -2,9 +2,12 @@ package consumer
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
+	"github.com/txmq/txmq"
+	"github.com/txmq/txmq/internal/handling"
 	"github.com/txmq/txmq/model"
 )
 
@@ -73,7 +76,32 @@ func (d *debts) pay(key eventKey, version int64) bool {
 	defer d.mu.Unlock()
 	old, ok := d.owed[key]
 	delete(d.owed, key)
-	return ok && (old.version == version-1 || old.version == version-2) // the sweep may have come between
+	// The sweep may have come between; 0: the claim had no answer.
+	return ok && (old.version == 0 || old.version == version-1 || old.version == version-2)
+}
+
+// unhold gives a record back that a claim without an answer may have made ours:
+// nobody works on it, so it shall not look as if its worker had died. The key's
+// turn is ours, so no other delivery of this process holds it.
+func (r *run) unhold(ctx context.Context, why error) {
+	ctx, cancel := handling.Settle(ctx)
+	defer cancel()
+	key := eventKey{r.arrival.Consumer, r.arrival.EventID}
+	rec, err := r.h.Store.Find(ctx, r.arrival.EventID, r.arrival.Consumer)
+	switch {
+	case errors.Is(err, txmq.ErrNotFound):
+		return
+	case err != nil:
+		r.c.debts.owe(key, 0)
+		return
+	case rec.Status != model.Processing || rec.Owner != r.c.owner:
+		return
+	}
+	held := model.Held{EventID: rec.EventID, Consumer: rec.Consumer, Owner: rec.Owner, Version: rec.Version}
+	err = r.h.Store.ReleaseLost(ctx, held, r.claimed.LostOwner, why)
+	if err != nil && !errors.Is(err, txmq.ErrLeaseLost) {
+		r.c.debts.owe(key, rec.Version)
+	}
 }
 
 // forgive takes the run that ended with the database away back out of the count.
