@@ -1,5 +1,5 @@
-// Package services finds the servers that scripts/services brings up, for tests
-// and benchmarks.
+// Package services finds the servers that scripts/services brings up, for tests,
+// benchmarks and the demo.
 package services
 
 import (
